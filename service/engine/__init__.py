@@ -1,0 +1,1 @@
+"""Continuous batching over token ids; knows neither FastAPI nor ONNX Runtime."""

@@ -1,0 +1,37 @@
+"""Where the engine reports what it does, so that it needs no metrics library of its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Called from the engine's own thread: implementations must be quick and must not raise."""
+
+    def on_encode(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
+        """One encoder batch ran: real tokens, and the padding added to make it rectangular."""
+
+    def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
+        """One decoder step ran over `num_rows` rows of the cache."""
+
+    def on_queue(self, seconds: float) -> None:
+        """One request was admitted after waiting this long."""
+
+    def on_rows(self, active_rows: int, max_rows: int) -> None:
+        """The number of occupied cache rows changed."""
+
+
+class NullObserver:
+    """Ignores everything; the default when nobody is looking."""
+
+    def on_encode(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
+        return None
+
+    def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
+        return None
+
+    def on_queue(self, seconds: float) -> None:
+        return None
+
+    def on_rows(self, active_rows: int, max_rows: int) -> None:
+        return None
