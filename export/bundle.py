@@ -1,0 +1,157 @@
+"""Find, verify and read bundles. Free of torch and onnx: this is the side of the exporter that the server imports.
+
+A bundle that is not exactly what its manifest says is refused as a whole: `load_bundle` reads every byte once and
+reports everything that is wrong, not the first thing only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from export.manifest import FORMAT_VERSION, MANIFEST_NAME, FileRecord, GraphSpec, Manifest
+from model.config import ModelConfig
+
+MAX_MANIFEST_BYTES = 4 * 1024 * 1024
+"""A manifest is tens of kilobytes; more is not one, and is not read into memory."""
+
+
+class BundleError(ValueError):
+    """A bundle that cannot be used; the message names the folder, each fault, and what to do."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle: `path` is its folder, `manifest` what it says of itself."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.manifest.config
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions that this bundle holds, for instance ("fp32", "int8")."""
+        return tuple(self.manifest.precisions)
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.path / self.manifest.tokenizer
+
+    def graph(self, precision: str, name: str) -> GraphSpec:
+        """The description of a graph; BundleError when the bundle lacks the precision or the graph."""
+        spec = self.manifest.precisions.get(precision)
+        if spec is None:
+            raise BundleError(
+                f"bundle {self.path} has no precision {precision!r}, only {', '.join(self.precisions)}; "
+                f"choose one of these or export it again with --precision {precision}"
+            )
+        if name not in spec.graphs:
+            raise BundleError(f"bundle {self.path} has no graph {name!r}, only {', '.join(spec.graphs)}")
+        return spec.graphs[name]
+
+    def graph_path(self, precision: str, name: str) -> Path:
+        """The ONNX file of a graph; BundleError when the bundle lacks the precision or the graph."""
+        return self.path / self.graph(precision, name).file
+
+
+def load_bundle(path: Path) -> Bundle:
+    """Read and verify the bundle in the folder `path`: format, required graphs, and every file's size and checksum.
+
+    Raises BundleError with every fault that was found.
+    """
+    manifest = read_manifest(path)
+    problems = [
+        problem
+        for name, record in manifest.files.items()
+        if (problem := _file_problem(path, name, record)) is not None
+    ]
+    if problems:
+        raise BundleError(
+            f"bundle {path} is damaged: {'; '.join(problems)}. Copy it again from where it came from, "
+            f"or make it again with `python -m export CHECKPOINT {path} --force`"
+        )
+    return Bundle(path, manifest)
+
+
+def find_bundles(folder: Path) -> list[Path]:
+    """The bundles in `folder` by name: `folder` itself if it is one, else its immediate sub-folders that are.
+
+    Raises BundleError when `folder` is no folder. A folder without bundles gives an empty list.
+    """
+    if not folder.is_dir():
+        raise BundleError(f"{folder} is not a folder; give the folder that holds the bundles")
+    if (folder / MANIFEST_NAME).is_file():
+        return [folder]
+    return sorted(entry for entry in folder.iterdir() if (entry / MANIFEST_NAME).is_file())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of the bundle folder `path` without looking at its other files; BundleError if it is invalid."""
+    values = _read_json(path)
+    version = values.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise BundleError(
+            f"bundle {path} has format_version {version!r}, this version of polyhead reads {FORMAT_VERSION}; "
+            "export it again with this version, or install the version that made it"
+        )
+    try:
+        return Manifest.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
+        )
+        raise BundleError(
+            f"{path / MANIFEST_NAME} is not a valid manifest: {problems}. Export the bundle again with `python -m export`"
+        ) from error
+
+
+def file_record(path: Path) -> FileRecord:
+    """The checksum and size of a file, as the manifest holds them."""
+    with path.open("rb") as file:
+        return FileRecord(sha256=hashlib.file_digest(file, "sha256").hexdigest(), size=path.stat().st_size)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    manifest_path = path / MANIFEST_NAME
+    if not manifest_path.is_file():
+        raise BundleError(
+            f"{path} is not a bundle: there is no {manifest_path}; make one with `python -m export CHECKPOINT {path}`"
+        )
+    size = manifest_path.stat().st_size
+    if size > MAX_MANIFEST_BYTES:
+        raise BundleError(f"{manifest_path} has {size} bytes, a manifest has at most {MAX_MANIFEST_BYTES}")
+    try:
+        values = json.loads(manifest_path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise BundleError(f"{manifest_path} is not JSON: {error}. Copy or export the bundle again") from error
+    if not isinstance(values, dict):
+        raise BundleError(f"{manifest_path} holds a {type(values).__name__}, it must hold a JSON object")
+    return values
+
+
+def _file_problem(root: Path, name: str, record: FileRecord) -> str | None:
+    path = root / name
+    if not path.is_file():
+        return f"{name} is missing"
+    # The names were checked as the manifest was read; a symbolic link could still lead elsewhere.
+    if not path.resolve().is_relative_to(root.resolve()):
+        return f"{name} is a link that leaves the bundle"
+    size = path.stat().st_size
+    if size != record.size:
+        return f"{name} has {size} bytes instead of {record.size}"
+    found = file_record(path)
+    if found.sha256 != record.sha256:
+        return f"{name} has SHA-256 {found.sha256} instead of {record.sha256}"
+    return None

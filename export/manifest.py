@@ -1,0 +1,176 @@
+"""What `manifest.json` says about a bundle, as models that validate themselves. Free of torch and onnx.
+
+The manifest is the contract between the exporter and the server. `format_version` changes when a server of an older
+version could no longer read it rightly; fields that an older server may ignore are added without a change.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from model.config import ConfigError, ModelConfig
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+
+Task = Literal["translate", "generate", "embed"]
+DType = Literal["int64", "float32", "float16"]
+
+REQUIRED_GRAPHS: dict[str, frozenset[str]] = {
+    "encoder_decoder": frozenset({"encoder", "decoder"}),
+    "encoder": frozenset({"encoder"}),
+    "decoder": frozenset({"decoder"}),
+}
+"""The graphs that a bundle of each architecture must hold in every precision."""
+
+
+def _inside_bundle(path: str) -> str:
+    """A plain relative POSIX path, or ValueError: a manifest never points outside its own folder."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or re.search(r"[\\:\x00-\x1f]", path):
+        raise ValueError(f"{path!r} must be a relative path inside the bundle, with forward slashes and without '..'")
+    return str(PurePosixPath(path))
+
+
+RelativePath = Annotated[str, AfterValidator(_inside_bundle)]
+LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]+)*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+class _Part(BaseModel):
+    """A part of the manifest: immutable, and tolerant of fields that a later exporter adds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class TensorSpec(_Part):
+    """One input or output of a graph; a named dimension varies from call to call, a number is fixed."""
+
+    name: str
+    dtype: DType
+    shape: tuple[str | int, ...]
+
+
+class GraphSpec(_Part):
+    """One ONNX file with its inputs and outputs in order."""
+
+    file: RelativePath
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class PrecisionSpec(_Part):
+    """The graphs of one precision, by name ("encoder", "decoder")."""
+
+    graphs: dict[str, GraphSpec]
+
+
+class Languages(_Part):
+    """The languages of a translation model and the directions that it was trained for, as (source, target)."""
+
+    codes: tuple[LanguageCode, ...]
+    directions: tuple[tuple[LanguageCode, LanguageCode], ...]
+
+    @model_validator(mode="after")
+    def _directions_use_known_codes(self) -> Self:
+        unknown = sorted({code for pair in self.directions for code in pair} - set(self.codes))
+        if unknown:
+            raise ValueError(f"directions use {', '.join(unknown)}, which codes ({', '.join(self.codes)}) do not list")
+        return self
+
+
+class Limits(_Part):
+    """The longest sequences that the model's positions can hold, in tokens, special tokens included."""
+
+    max_source_tokens: Annotated[int, Field(ge=1)]
+    max_target_tokens: Annotated[int, Field(ge=1)]
+
+
+class DecodingDefaults(_Part):
+    """What a request gets when it does not say; `num_candidates` is N, how many candidates a step gives for each row."""
+
+    beam_size: Annotated[int, Field(ge=1)] = 4
+    length_penalty: float = 1.0
+    num_candidates: Annotated[int, Field(ge=1)] = 16
+
+
+class FileRecord(_Part):
+    """The SHA-256 (hex) and the size in bytes of one file of the bundle."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)]
+
+
+class ParityReport(_Part):
+    """How far one precision is from the PyTorch model in float32; see `export.parity` for what is compared.
+
+    `status` is "not_run" when ONNX Runtime cannot run this precision on the exporting machine; `note` then says why.
+    """
+
+    status: Literal["passed", "not_run"]
+    note: str = ""
+    max_logit_difference: float | None = None
+    mean_logit_difference: float | None = None
+    logit_tolerance: float | None = None
+    token_agreement: float | None = None
+    sentence_agreement: float | None = None
+    num_positions: int = 0
+    num_sentences: int = 0
+
+
+class Manifest(_Part):
+    """The whole of `manifest.json`."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    name: Name
+    task: Task
+    languages: Languages | None = None
+    model: dict[str, Any]
+    tokenizer: RelativePath = "tokenizer.json"
+    precisions: Annotated[dict[str, PrecisionSpec], Field(min_length=1)]
+    limits: Limits
+    decoding: DecodingDefaults = DecodingDefaults()
+    weights: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    parity: dict[str, ParityReport] = {}
+    files: dict[RelativePath, FileRecord]
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        problems = _missing_parts(self)
+        if self.task == "translate" and self.languages is None:
+            problems.append("languages is missing, a translation model needs it")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's configuration."""
+        return ModelConfig.from_dict(self.model)
+
+
+def _missing_parts(manifest: Manifest) -> list[str]:
+    """Graphs that the architecture needs and files that are named but not listed, one message each."""
+    try:
+        config = manifest.config
+    except ConfigError as error:
+        return [f"model: {error}"]
+    problems = []
+    if manifest.tokenizer not in manifest.files:
+        problems.append(f"files does not list the tokenizer {manifest.tokenizer}")
+    for precision, spec in manifest.precisions.items():
+        problems += [
+            f"precision {precision} has no graph {name!r}, which architecture {config.architecture!r} needs"
+            for name in sorted(REQUIRED_GRAPHS[config.architecture] - set(spec.graphs))
+        ]
+        problems += [
+            f"files does not list {graph.file}, the graph {name!r} of precision {precision}"
+            for name, graph in spec.graphs.items()
+            if graph.file not in manifest.files
+        ]
+    return problems
