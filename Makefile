@@ -1,0 +1,84 @@
+# Each check has one definition, here: people, CI and hooks all call these targets.
+
+PYTHON ?= python3
+PORT   ?=
+GPU    ?=
+ARGS   ?=
+
+ifneq ($(filter-out 0 no false,$(GPU)),)
+# onnxruntime and onnxruntime-gpu install the same folder, so that each has an environment of its own.
+RUNTIME := gpu
+VENV    := .venv-gpu
+else
+RUNTIME := cpu
+VENV    := .venv
+endif
+VENV_DEV := .venv-dev
+
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+SOURCES      = $(wildcard model export service bench tests)
+# PORT and GPU win over the settings in the environment; where they are not given, those stand.
+SETTINGS     = $(if $(PORT),POLYHEAD_PORT='$(PORT)') $(if $(filter gpu,$(RUNTIME)),POLYHEAD_DEVICE=cuda)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this list
+	@echo 'make TARGET [PORT=8000] [GPU=1] [PYTHON=python3] [ARGS="..."]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# An environment is keyed on pyproject.toml: the second call does nothing until that file changes.
+# Should an installation fail half-way, its stamp is not written and the next call goes on from there.
+
+$(VENV)/.installed: pyproject.toml
+	@$(call create_venv,$(VENV))
+	@echo 'Installing the serving runtime ($(RUNTIME)) into $(VENV) ...'
+	@$(VENV)/bin/python $(PIP_INSTALL) --editable '.[$(RUNTIME)]'
+	@touch $@
+
+$(VENV_DEV)/.installed: pyproject.toml
+	@$(call create_venv,$(VENV_DEV))
+	@echo 'Installing the development and training tools into $(VENV_DEV) (torch among them: this can take minutes) ...'
+	@$(VENV_DEV)/bin/python $(PIP_INSTALL) --editable '.[cpu,train,dev]'
+	@touch $@
+
+define create_venv
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyhead needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": name another, as in: make PYTHON=python3.12")' && \
+{ test -x $(1)/bin/pip || $(PYTHON) -m venv $(1); }
+endef
+
+.PHONY: serve
+serve: $(VENV)/.installed ## Serve the bundles on http://127.0.0.1:8000 (PORT=8931 elsewhere, GPU=1 on CUDA)
+	@$(SETTINGS) exec $(VENV)/bin/python -m service $(ARGS)
+
+.PHONY: dev
+dev: $(VENV_DEV)/.installed ## Create .venv-dev with the train and dev extras
+
+.PHONY: test
+test: $(VENV_DEV)/.installed ## Run the whole test suite (ARGS="-k beam" for a part)
+	@$(VENV_DEV)/bin/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV_DEV)/.installed ## Check style (ruff) and types (mypy, strict)
+	@$(VENV_DEV)/bin/ruff check $(SOURCES)
+	@$(VENV_DEV)/bin/ruff format --check $(SOURCES)
+	@$(VENV_DEV)/bin/mypy $(SOURCES)
+
+.PHONY: format
+format: $(VENV_DEV)/.installed ## Format the code and fix what ruff can fix by itself
+	@$(VENV_DEV)/bin/ruff check --fix-only $(SOURCES)
+	@$(VENV_DEV)/bin/ruff format $(SOURCES)
+
+.PHONY: bench
+bench: $(VENV_DEV)/.installed ## Measure beside CTranslate2 (ARGS="--json results.json")
+	@$(VENV_DEV)/bin/python -m bench translate $(ARGS)
+
+.PHONY: docker
+docker: ## Build the CPU image, polyhead:cpu
+	@docker build --target cpu --tag polyhead:cpu .
+
+.PHONY: clean
+clean: ## Remove the environments and the caches
+	@rm -rf .venv .venv-gpu .venv-dev .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
