@@ -1,0 +1,87 @@
+# The serving image, free of torch. Targets: `cpu` (also the default), `gpu`.
+#   docker build --target cpu --tag polyhead:cpu .
+#   docker run --rm --publish 127.0.0.1:8000:8000 --read-only --tmpfs /tmp polyhead:cpu
+# No BuildKit-only syntax, so that the classic builder (DOCKER_BUILDKIT=0) works too. It builds every stage above its
+# target, needed or not; this is why the CPU stages come first.
+
+ARG PYTHON_IMAGE=python:3.11-slim
+ARG CUDA_IMAGE=nvidia/cuda:13.0.2-base-ubuntu24.04
+
+# ---- cpu: build --------------------------------------------------------------------------------------------------
+FROM ${PYTHON_IMAGE} AS build-cpu
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+# The environment has no pip of its own: nothing can be installed into the running container.
+RUN python -m venv --without-pip /opt/polyhead
+# Dependencies before source: a change of code does not install them again.
+COPY pyproject.toml ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['cpu'], sep='\n')" > requirements.txt \
+    && python -m pip --python /opt/polyhead/bin/python install --requirement requirements.txt
+COPY README.md LICENSE ./
+COPY model model
+COPY export export
+COPY service service
+RUN python -m pip --python /opt/polyhead/bin/python install --no-deps .
+COPY bundles /bundles
+# COPY keeps the modes of the checkout, which may be private to its owner.
+RUN chmod -R a+rX /bundles
+
+# ---- cpu: run ----------------------------------------------------------------------------------------------------
+FROM ${PYTHON_IMAGE} AS cpu
+RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin polyhead
+COPY --from=build-cpu /opt/polyhead /opt/polyhead
+COPY --from=build-cpu /bundles /bundles
+# The bytecode was compiled when the packages were installed; the file system may be read-only now.
+ENV PATH=/opt/polyhead/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    POLYHEAD_BUNDLES=/bundles POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
+# Not a folder that the service can write to, since Python looks for modules in it.
+WORKDIR /opt/polyhead
+USER polyhead
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"POLYHEAD_PORT\"]}/health', timeout=8)"]
+ENTRYPOINT ["python", "-m", "service"]
+
+# ---- gpu ---------------------------------------------------------------------------------------------------------
+# Not built or run by the authors yet: they had neither this base image nor a GPU with it at hand.
+# The CUDA and cuDNN libraries come as Python packages with onnxruntime-gpu[cuda,cudnn], so that the small base image will do.
+FROM ${CUDA_IMAGE} AS build-gpu
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 python3-pip python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+RUN python3 -m venv --without-pip /opt/polyhead
+COPY pyproject.toml ./
+RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['gpu'], sep='\n')" > requirements.txt \
+    && python3 -m pip --python /opt/polyhead/bin/python install --requirement requirements.txt
+COPY README.md LICENSE ./
+COPY model model
+COPY export export
+COPY service service
+RUN python3 -m pip --python /opt/polyhead/bin/python install --no-deps .
+COPY bundles /bundles
+# COPY keeps the modes of the checkout, which may be private to its owner.
+RUN chmod -R a+rX /bundles
+
+FROM ${CUDA_IMAGE} AS gpu
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin polyhead
+COPY --from=build-gpu /opt/polyhead /opt/polyhead
+COPY --from=build-gpu /bundles /bundles
+ENV PATH=/opt/polyhead/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    POLYHEAD_BUNDLES=/bundles POLYHEAD_DEVICE=cuda POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
+# Not a folder that the service can write to, since Python looks for modules in it.
+WORKDIR /opt/polyhead
+USER polyhead
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=10s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"POLYHEAD_PORT\"]}/health', timeout=8)"]
+ENTRYPOINT ["python", "-m", "service"]
+
+# `docker build .` without a target gives the CPU image.
+FROM cpu AS default
