@@ -32,7 +32,8 @@ RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sb
 COPY --from=build-cpu /opt/polyhead /opt/polyhead
 COPY --from=build-cpu /bundles /bundles
 # The bytecode was compiled when the packages were installed; the file system may be read-only now.
-ENV PATH=/opt/polyhead/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+# ONNX Runtime must not report usage to its maker (docs/decisions/0002-no-telemetry.md).
+ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
     POLYHEAD_BUNDLES=/bundles POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
 # Not a folder that the service can write to, since Python looks for modules in it.
 WORKDIR /opt/polyhead
@@ -72,7 +73,8 @@ RUN apt-get update \
     && useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin polyhead
 COPY --from=build-gpu /opt/polyhead /opt/polyhead
 COPY --from=build-gpu /bundles /bundles
-ENV PATH=/opt/polyhead/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+# ONNX Runtime must not report usage to its maker (docs/decisions/0002-no-telemetry.md).
+ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
     POLYHEAD_BUNDLES=/bundles POLYHEAD_DEVICE=cuda POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
 # Not a folder that the service can write to, since Python looks for modules in it.
 WORKDIR /opt/polyhead

@@ -20,6 +20,9 @@ SOURCES      = $(wildcard model export service bench tests)
 # PORT and GPU win over the settings in the environment; where they are not given, those stand.
 SETTINGS     = $(if $(PORT),POLYHEAD_PORT='$(PORT)') $(if $(filter gpu,$(RUNTIME)),POLYHEAD_DEVICE=cuda)
 
+# ONNX Runtime's official builds report usage to their maker unless told otherwise (docs/decisions/0002-no-telemetry.md).
+export ORT_DISABLE_TELEMETRY := 1
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
