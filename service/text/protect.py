@@ -137,6 +137,11 @@ def cut_around(text: str) -> list[tuple[str, bool]]:
     return list(_parts(text, sorted(spans + numbers)))
 
 
+def without_spans(text: str) -> str:
+    """`text` with blanks in place of its protected spans."""
+    return _outside(text, find_spans(text))
+
+
 def _outside(text: str, spans: Sequence[Span]) -> str:
     """`text` with blanks in place of `spans`, so that positions stay what they are."""
     if not spans:

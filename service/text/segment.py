@@ -13,8 +13,9 @@ from service.text.sentences import split_sentences
 CountTokens = Callable[[Sequence[str]], list[int]]
 """The number of tokens of each text, without special tokens."""
 
-# Line breaks, and white space that is layout (tabs, columns): a translation never crosses them.
-_LAYOUT = re.compile(r"(\s*[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*|\s{3,})")
+# Line breaks, and white space that is layout (tabs, columns): a translation never crosses them. Nor does it cross half
+# of a surrogate pair, which JSON can hold and no tokenizer can read.
+_LAYOUT = re.compile(r"(\s*[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]\s*|\s{3,})")
 _BULLET = re.compile(r"(?:[-*+•‣◦▪·–—>|#]+\s+)+")
 
 

@@ -20,6 +20,7 @@ _ORDINAL_END = re.compile(r"(?:^|\D)\d{1,2}\.\s*$")
 _ORDINAL_WITH_DETERMINER_END = re.compile(rf"(?:^|\W)(?:{_GERMAN_DETERMINERS})\s+\d{{1,2}}\.\s*$", re.IGNORECASE)
 _MONTH_START = re.compile(rf"(?:{_GERMAN_MONTHS})\b")
 _LONGEST_ORDINAL_CONTEXT = 24
+_SPAN_WITH_SPACE = re.compile(r"[<{`\\]")
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -30,7 +31,9 @@ def split_sentences(text: str, language: str) -> list[str]:
     sentences: list[str] = sentencex.segment(language, text)
     if len(sentences) < 2:
         return [text]
-    inside = [(start, end) for start, end, _ in find_spans(text)]
+    # A boundary inside an address has no white space before it; other spans that may be cut begin with these characters.
+    may_cut_span = _SPAN_WITH_SPACE.search(text) or not all(sentence[-1].isspace() for sentence in sentences[:-1])
+    inside = find_spans(text) if may_cut_span else []
     merged: list[str] = []
     position = 0
     span = 0
