@@ -73,9 +73,7 @@ def load_bundle(path: Path) -> Bundle:
     """
     manifest = read_manifest(path)
     problems = [
-        problem
-        for name, record in manifest.files.items()
-        if (problem := _file_problem(path, name, record)) is not None
+        problem for name, record in manifest.files.items() if (problem := _file_problem(path, name, record)) is not None
     ]
     if problems:
         raise BundleError(

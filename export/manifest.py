@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model.config import ConfigError, ModelConfig
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 MANIFEST_NAME = "manifest.json"
 
 Task = Literal["translate", "generate", "embed"]
@@ -113,11 +113,15 @@ class ParityReport(_Part):
 
     status: Literal["passed", "not_run"]
     note: str = ""
-    max_logit_difference: float | None = None
-    mean_logit_difference: float | None = None
-    logit_tolerance: float | None = None
+    largest_difference: float | None = None
+    """Of any logit, over all positions compared."""
+    relative_error: float | None = None
+    """Root mean square of the differences over that of the logits about their mean."""
+    relative_error_tolerance: float | None = None
     token_agreement: float | None = None
+    """Share of positions at which the best token is the same."""
     sentence_agreement: float | None = None
+    """Share of greedily decoded sequences that are the same to the end."""
     num_positions: int = 0
     num_sentences: int = 0
 

@@ -1,0 +1,193 @@
+"""The export as one sequence: refuse to overwrite, trace, set the precision, write, check, describe."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+import torch
+
+from export.bundle import file_record, load_bundle
+from export.graphs import TORCH_DTYPES, graph_definitions
+from export.manifest import (
+    MANIFEST_NAME,
+    DecodingDefaults,
+    DType,
+    GraphSpec,
+    Limits,
+    Manifest,
+    ParityReport,
+    PrecisionSpec,
+)
+from export.parity import ParityError, check_parity
+from export.quantize import quantize
+from export.trace import trace
+from export.weights import WEIGHTS_NAME, Array, StoredWeights, WeightFile, bind_weights
+from model.checkpoint import Checkpoint
+
+TOKENIZER_NAME = "tokenizer.json"
+
+_OWN_FIELDS = ("task", "languages", "directions", "training")
+"""What the manifest has a place of its own for; the rest of the checkpoint's metadata is provenance."""
+
+COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "fp16": "float16"}
+"""The precisions that can be exported, and the type of the caches and of what is not quantised in each."""
+
+
+class ExportError(ValueError):
+    """An export that was refused; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What to make of a checkpoint. `name` is the bundle's name, by default that of its folder."""
+
+    precisions: Sequence[str] = ("fp32", "int8")
+    name: str | None = None
+    num_candidates: int = 16
+    force: bool = False
+
+
+def export_bundle(
+    checkpoint: Checkpoint, folder: Path, options: ExportOptions, report: Callable[[str], None] = lambda _: None
+) -> Manifest:
+    """Write `checkpoint` as a bundle into `folder` and return its manifest; `report` is told of each step.
+
+    The bundle is made beside its place and moved there once it has passed its parity check. Raises ExportError for options
+    that cannot be, ParityError for a precision that differs too much.
+    """
+    options = dataclasses.replace(options, name=options.name or folder.resolve().name)
+    _refuse(checkpoint, folder, options)
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        precisions = _write_graphs(checkpoint, partial, options, report)
+        checkpoint.tokenizer.save(partial / TOKENIZER_NAME)
+        parity = _check(checkpoint, partial, precisions, options, report)
+        manifest = _describe(checkpoint, partial, precisions, parity, options)
+        _write_manifest(manifest, partial)
+        load_bundle(partial)
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return manifest
+
+
+def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> None:
+    unknown = [name for name in options.precisions if name not in COMPUTE_DTYPES]
+    if unknown or not options.precisions:
+        raise ExportError(f"precision {', '.join(unknown) or 'missing'}: allowed are {', '.join(COMPUTE_DTYPES)}")
+    if not 1 <= options.num_candidates <= checkpoint.config.vocab_size:
+        raise ExportError(
+            f"{options.num_candidates} candidates a step cannot be chosen, "
+            f"allowed: 1 to {checkpoint.config.vocab_size}, the size of the vocabulary"
+        )
+    if "task" not in checkpoint.metadata:
+        raise ExportError('the checkpoint\'s metadata.json has no task; add it, for instance "task": "translate"')
+    if not folder.exists():
+        return
+    if not options.force:
+        raise ExportError(f"{folder} exists already; give another folder, or --force to replace it")
+    if not (folder / MANIFEST_NAME).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExportError(f"{folder} is not a bundle, so --force does not replace it; remove it or give another folder")
+
+
+def _write_graphs(
+    checkpoint: Checkpoint, folder: Path, options: ExportOptions, report: Callable[[str], None]
+) -> dict[str, PrecisionSpec]:
+    """Trace every graph once per compute type, set its precision, and write graphs and weights."""
+    weights, file = StoredWeights(_stored_tensors(checkpoint)), WeightFile(folder)
+    graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
+    for dtype in dict.fromkeys(COMPUTE_DTYPES[precision] for precision in options.precisions):
+        model = copy.deepcopy(checkpoint.model).to(TORCH_DTYPES[dtype])
+        for definition in graph_definitions(model, dtype, options.num_candidates):
+            report(f"tracing {definition.name} ({dtype})")
+            traced = trace(definition)
+            for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:
+                graph = traced.clone()
+                if precision == "int8":
+                    quantize(graph, weights)
+                bind_weights(graph, weights, file)
+                name = f"{definition.name}.{precision}.onnx"
+                ir.save(graph, folder / name)
+                graphs[precision][definition.name] = GraphSpec(
+                    file=name, inputs=definition.inputs, outputs=definition.outputs
+                )
+    file.save()
+    return {name: PrecisionSpec(graphs=graphs[name]) for name in options.precisions}
+
+
+def _stored_tensors(checkpoint: Checkpoint) -> dict[str, Array]:
+    """The weights in the type in which the checkpoint holds them, and the buffers, which it does not hold, in float32."""
+    model = checkpoint.model
+    tensors = {name: tensor.to(checkpoint.dtype).numpy() for name, tensor in model.state_dict().items()}
+    return tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()}
+
+
+def _check(
+    checkpoint: Checkpoint,
+    folder: Path,
+    precisions: dict[str, PrecisionSpec],
+    options: ExportOptions,
+    report: Callable[[str], None],
+) -> dict[str, ParityReport]:
+    """The parity report of every precision; ParityError with the failures of all of them."""
+    reports, problems = {}, []
+    for name, precision in precisions.items():
+        report(f"checking {name} against PyTorch")
+        try:
+            reports[name] = check_parity(checkpoint.model, folder, name, precision, options.num_candidates)
+        except ParityError as error:
+            problems.append(str(error))
+    if problems:
+        raise ParityError("; ".join(problems))
+    return reports
+
+
+def _describe(
+    checkpoint: Checkpoint,
+    folder: Path,
+    precisions: dict[str, PrecisionSpec],
+    parity: dict[str, ParityReport],
+    options: ExportOptions,
+) -> Manifest:
+    config, metadata = checkpoint.config, checkpoint.metadata
+    languages = (
+        {"codes": metadata["languages"], "directions": metadata["directions"]} if "languages" in metadata else None
+    )
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return Manifest.model_validate(
+        {
+            "name": options.name,
+            "task": metadata["task"],
+            "languages": languages,
+            "model": config.to_dict(),
+            "tokenizer": TOKENIZER_NAME,
+            "precisions": {name: spec.model_dump() for name, spec in precisions.items()},
+            "limits": Limits(max_source_tokens=config.max_seq_len, max_target_tokens=config.max_seq_len).model_dump(),
+            "decoding": DecodingDefaults(num_candidates=options.num_candidates).model_dump(),
+            "weights": {
+                "dtype": str(checkpoint.dtype).removeprefix("torch."),
+                "num_parameters": checkpoint.model.num_parameters(),
+                "sha256": file_record(folder / WEIGHTS_NAME).sha256,
+                **{key: value for key, value in metadata.items() if key not in _OWN_FIELDS},
+            },
+            "training": metadata.get("training", {}),
+            "parity": {name: spec.model_dump() for name, spec in parity.items()},
+            "files": {path.relative_to(folder).as_posix(): file_record(path).model_dump() for path in files},
+        }
+    )
+
+
+def _write_manifest(manifest: Manifest, folder: Path) -> None:
+    text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    (folder / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")

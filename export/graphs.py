@@ -1,0 +1,153 @@
+"""The graphs of each architecture: what goes in, what comes out, and the PyTorch module between the two.
+
+To add an architecture, write one small module with a `forward` over a mapping of named tensors, list its inputs and
+outputs with their named dimensions, and enter it in `DEFINITIONS`. Tracing, rewriting, parity and manifest follow from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from export.manifest import DType, TensorSpec
+from model.config import ModelConfig
+from model.layers import KeyValue
+from model.transformer import Transformer
+
+EXAMPLE_SIZES = {"batch": 2, "target": 3, "source": 5, "capacity": 8}
+"""Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant."""
+
+TORCH_DTYPES: dict[DType, torch.dtype] = {
+    "int64": torch.int64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+}
+
+
+class UnsupportedArchitectureError(ValueError):
+    """There are no graphs for this architecture; the message lists those that have some."""
+
+
+@dataclass(frozen=True)
+class GraphDefinition:
+    """One graph to trace: `module` takes the tensors of `inputs` and returns those of `outputs`, both in order."""
+
+    name: str
+    module: nn.Module
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Tensors of the right shapes to trace with: ones where lengths are meant, zeros elsewhere."""
+        return tuple(
+            torch.full(
+                tuple(EXAMPLE_SIZES[size] if isinstance(size, str) else size for size in spec.shape),
+                int(spec.name.endswith("lengths")),
+                dtype=TORCH_DTYPES[spec.dtype],
+            )
+            for spec in self.inputs
+        )
+
+
+def graph_definitions(model: Transformer, dtype: DType, num_candidates: int) -> list[GraphDefinition]:
+    """The graphs of `model`, whose weights and caches are of `dtype`."""
+    build = DEFINITIONS.get(model.config.architecture)
+    if build is None:
+        raise UnsupportedArchitectureError(
+            f"architecture {model.config.architecture!r} cannot be exported yet, allowed: {', '.join(DEFINITIONS)}"
+        )
+    return build(model, dtype, num_candidates)
+
+
+class EncoderGraph(nn.Module):
+    """Source ids to the cross keys and values of every decoder layer: what a decoder needs of a source, made once."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        cross_cache = self.model.cross_cache(self.model.encode(input_ids, lengths))
+        return tuple(tensor for key_value in cross_cache for tensor in key_value)
+
+
+class DecoderGraph(nn.Module):
+    """Advance every row by T tokens and give the logits after its last one, with the best N of them ranked.
+
+    Ranking inside the graph spares the server the whole (B,V) matrix: it reads (B,N) for greedy and beam search alike.
+    """
+
+    def __init__(self, model: Transformer, input_names: Sequence[str], num_candidates: int) -> None:
+        super().__init__()
+        self.model, self.input_names, self.num_candidates = model, tuple(input_names), num_candidates
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        named = dict(zip(self.input_names, tensors, strict=True))
+        num_layers = self.model.config.num_decoder_layers
+        source_lengths = named.get("source_lengths")
+        states, cache = self.model.decode(
+            named["input_ids"],
+            named["write_indices"],
+            _pairs(named, "key_cache", "value_cache", num_layers),
+            None if source_lengths is None else _pairs(named, "cross_key", "cross_value", num_layers),
+            source_lengths,
+        )
+        rows = torch.arange(states.shape[0], device=states.device)
+        logits = self.model.project(states[rows, named["last_indices"]]).float()  # (B,V)
+        log_probs, ids = torch.topk(logits.log_softmax(-1), self.num_candidates)
+        return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
+
+
+def _pairs(named: Mapping[str, Tensor], key: str, value: str, num_layers: int) -> list[KeyValue]:
+    return [KeyValue(named[f"{key}.{index}"], named[f"{value}.{index}"]) for index in range(num_layers)]
+
+
+def _per_layer(config: ModelConfig, dtype: DType, length: str, key: str, value: str) -> list[TensorSpec]:
+    """The keys and values of every decoder layer, key before value, layer after layer."""
+    return [
+        TensorSpec(name=f"{name}.{index}", dtype=dtype, shape=("batch", length, config.d_model))
+        for index in range(config.num_decoder_layers)
+        for name in (key, value)
+    ]
+
+
+def _ids(name: str, *shape: str) -> TensorSpec:
+    return TensorSpec(name=name, dtype="int64", shape=shape)
+
+
+def _encoder(model: Transformer, dtype: DType) -> GraphDefinition:
+    return GraphDefinition(
+        "encoder",
+        EncoderGraph(model),
+        (_ids("input_ids", "batch", "source"), _ids("lengths", "batch")),
+        tuple(_per_layer(model.config, dtype, "source", "cross_key", "cross_value")),
+    )
+
+
+def _decoder(model: Transformer, dtype: DType, num_candidates: int) -> GraphDefinition:
+    config = model.config
+    inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("last_indices", "batch")]
+    inputs += _per_layer(config, dtype, "capacity", "key_cache", "value_cache")
+    if config.architecture == "encoder_decoder":
+        inputs += _per_layer(config, dtype, "source", "cross_key", "cross_value")
+        inputs.append(_ids("source_lengths", "batch"))
+    outputs = [
+        TensorSpec(name="logits", dtype="float32", shape=("batch", config.vocab_size)),
+        TensorSpec(name="candidate_ids", dtype="int64", shape=("batch", num_candidates)),
+        TensorSpec(name="candidate_log_probs", dtype="float32", shape=("batch", num_candidates)),
+        *_per_layer(config, dtype, "capacity", "new_key_cache", "new_value_cache"),
+    ]
+    module = DecoderGraph(model, [spec.name for spec in inputs], num_candidates)
+    return GraphDefinition("decoder", module, tuple(inputs), tuple(outputs))
+
+
+DEFINITIONS: dict[str, Callable[[Transformer, DType, int], list[GraphDefinition]]] = {
+    "encoder_decoder": lambda model, dtype, num_candidates: [
+        _encoder(model, dtype),
+        _decoder(model, dtype, num_candidates),
+    ],
+    "decoder": lambda model, dtype, num_candidates: [_decoder(model, dtype, num_candidates)],
+}

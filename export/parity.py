@@ -1,0 +1,264 @@
+"""Parity: does a bundle compute what the PyTorch model does? Names first, then shapes, then values, then sentences.
+
+Both sides run the same ragged batches: rows of different source lengths, a prefill whose rows have different numbers of
+tokens, then steps in which rows stand at different positions. Then whole sentences are decoded greedily and compared with the
+slow decoder of `model.reference`. Every failure is collected before a precision is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from export.graphs import GraphDefinition, graph_definitions
+from export.manifest import GraphSpec, ParityReport, PrecisionSpec, TensorSpec
+from export.session import Array, GraphSession
+from model.reference import greedy
+from model.transformer import Transformer
+
+
+class ParityError(ValueError):
+    """A precision that differs too much from the PyTorch model; the message lists every failure."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a precision may differ by, in logits.
+
+    `largest` bounds the largest difference, relative to the largest logit where that exceeds 1; `error` bounds the root
+    mean square of the differences relative to that of the logits; `agreement` is the smallest allowed share of
+    positions at which the best token is the same. Random weights give nearly equal logits, so agreement is asked of
+    float32 alone; how much a trained model loses is what its score tells.
+    """
+
+    largest: float
+    error: float
+    agreement: float
+
+
+TOLERANCES = {
+    "fp32": Tolerance(largest=1e-4, error=1e-5, agreement=1.0),
+    "fp16": Tolerance(largest=0.05, error=0.01, agreement=0.0),
+    "int8": Tolerance(largest=1.0, error=0.15, agreement=0.0),
+}
+
+SOURCE_LENGTHS = ((5,), (1, 7, 4), (9, 2, 6, 3))
+"""The ragged batches: the number of source tokens of each row. Rows of the target have other lengths, see `_cases`."""
+
+NUM_STEPS = 4
+NUM_SENTENCES = 6
+MAX_NEW_TOKENS = 24
+
+
+@dataclass
+class _Differences:
+    """What was seen over all positions."""
+
+    largest: float = 0.0
+    largest_logit: float = 0.0
+    squares: float = 0.0
+    logit_squares: float = 0.0
+    agreed: int = 0
+    positions: int = 0
+    count: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, expected: Array, found: Array) -> None:
+        difference = np.abs(found.astype(np.float64) - expected)
+        self.largest = max(self.largest, float(difference.max()))
+        self.largest_logit = max(self.largest_logit, float(np.abs(expected).max()))
+        self.squares += float((difference**2).sum())
+        self.logit_squares += float(((expected - expected.mean(axis=-1, keepdims=True)) ** 2).sum())
+        self.agreed += int((found.argmax(-1) == expected.argmax(-1)).sum())
+        self.positions += len(expected)
+        self.count += difference.size
+
+    @property
+    def error(self) -> float:
+        return (self.squares / self.logit_squares) ** 0.5 if self.logit_squares else 0.0
+
+
+@dataclass
+class _Case:
+    """One ragged batch: source rows, the prefill's target tokens, how many of them are real, and the cache's capacity."""
+
+    source_ids: Array
+    source_lengths: Array
+    prompt_ids: Array
+    prompt_lengths: Array
+    capacity: int
+
+
+def check_parity(
+    model: Transformer, folder: Path, name: str, precision: PrecisionSpec, num_candidates: int
+) -> ParityReport:
+    """Compare the graphs of one precision in `folder` with `model` (float32); ParityError lists what is out of tolerance."""
+    sessions = {key: GraphSession(folder / spec.file, spec) for key, spec in precision.graphs.items()}
+    problems = [problem for key, session in sessions.items() for problem in _interface_problems(key, session)]
+    if problems:
+        raise ParityError(f"precision {name}: {'; '.join(problems)}")
+    definitions = {graph.name: graph for graph in graph_definitions(model, "float32", num_candidates)}
+    tolerance, seen = TOLERANCES[name], _Differences()
+    for case in _cases(model):
+        _compare(definitions, sessions, case, seen)
+    _check_values(seen, tolerance)
+    agreed = sum(_same_sentence(model, sessions, case) for case in _sentences(model))
+    if name == "fp32" and agreed < NUM_SENTENCES:
+        seen.problems.append(f"{NUM_SENTENCES - agreed} of {NUM_SENTENCES} decoded sentences differ")
+    if seen.problems:
+        raise ParityError(f"precision {name} differs too much from the PyTorch model: {'; '.join(seen.problems)}")
+    return ParityReport(
+        status="passed",
+        largest_difference=_round(seen.largest),
+        relative_error=_round(seen.error),
+        relative_error_tolerance=tolerance.error,
+        token_agreement=_round(seen.agreed / seen.positions),
+        sentence_agreement=_round(agreed / NUM_SENTENCES),
+        num_positions=seen.positions,
+        num_sentences=NUM_SENTENCES,
+    )
+
+
+def _round(value: float) -> float:
+    """Three digits: the report is part of a reproducible file, and the last bits of a sum are not."""
+    return float(f"{value:.3g}")
+
+
+def _interface_problems(name: str, session: GraphSession) -> list[str]:
+    problems = []
+    for kind, wanted, found in zip(
+        ("input", "output"), (session.spec.inputs, session.spec.outputs), session.tensor_specs(), strict=True
+    ):
+        expected = {spec.name: spec for spec in wanted}
+        problems += [f"{name} lacks the {kind} {key}" for key in expected if key not in found]
+        problems += [f"{name} has the unknown {kind} {key}" for key in found if key not in expected]
+        problems += [
+            f"{name}: {kind} {key} is {found[key].dtype}{found[key].shape}, declared {spec.dtype}{spec.shape}"
+            for key, spec in expected.items()
+            if key in found and found[key] != spec
+        ]
+    return problems
+
+
+def _check_values(seen: _Differences, tolerance: Tolerance) -> None:
+    largest = tolerance.largest * max(1.0, seen.largest_logit)
+    if not seen.largest <= largest:
+        seen.problems.append(f"logits differ by {seen.largest:.3g}, allowed {largest:.3g}")
+    if not seen.error <= tolerance.error:
+        seen.problems.append(f"the relative error of the logits is {seen.error:.3g}, allowed {tolerance.error:.3g}")
+    if seen.agreed < tolerance.agreement * seen.positions:
+        seen.problems.append(f"the best token is the same at {seen.agreed} of {seen.positions} positions")
+
+
+def _cases(model: Transformer) -> Iterator[_Case]:
+    config, random = model.config, np.random.default_rng(0)
+    for lengths in SOURCE_LENGTHS:
+        num_rows, longest = len(lengths), min(max(lengths), config.max_seq_len)
+        prompts = np.array([1 + (3 * row + num_rows) % 4 for row in range(num_rows)])
+        capacity = int(prompts.max()) + NUM_STEPS
+        prompts = np.minimum(prompts, max(1, config.max_seq_len - NUM_STEPS))
+        yield _Case(
+            random.integers(0, config.vocab_size, (num_rows, longest)),
+            np.minimum(lengths, longest),
+            random.integers(0, config.vocab_size, (num_rows, int(prompts.max()))),
+            prompts,
+            min(capacity, config.max_seq_len),
+        )
+
+
+def _compare(
+    definitions: dict[str, GraphDefinition], sessions: dict[str, GraphSession], case: _Case, seen: _Differences
+) -> None:
+    """Prefill, then steps along the best tokens of the PyTorch model, with the two caches apart."""
+    states = []
+    for spec in (definitions["decoder"].inputs, sessions["decoder"].spec.inputs):
+        states.append({tensor.name: _zeros(tensor, case) for tensor in spec if "_cache." in tensor.name})
+    expected_state, found_state = states
+    if "encoder" in definitions:
+        source = {"input_ids": case.source_ids, "lengths": case.source_lengths}
+        expected_state |= _run_torch(definitions["encoder"], source) | {"source_lengths": case.source_lengths}
+        found_state |= sessions["encoder"].run(source) | {"source_lengths": case.source_lengths}
+    ids, written, last = case.prompt_ids, np.zeros(len(case.prompt_lengths), np.int64), case.prompt_lengths - 1
+    for _ in range(1 + NUM_STEPS):
+        step = {"input_ids": ids, "write_indices": written, "last_indices": last}
+        expected = _run_torch(definitions["decoder"], expected_state | step)
+        found = sessions["decoder"].run(found_state | step)
+        seen.add(expected["logits"], found["logits"])
+        _check_candidates(found, seen)
+        written = written + last + 1
+        ids, last = expected["candidate_ids"][:, :1], np.zeros_like(last)
+
+
+def _check_candidates(found: dict[str, Array], seen: _Differences) -> None:
+    """The candidates must be the best of the log-softmax of the logits beside them, best first."""
+    logits = found["logits"].astype(np.float64)
+    log_probs = (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
+    )
+    chosen = np.take_along_axis(log_probs, found["candidate_ids"], axis=-1)
+    best = np.sort(log_probs, axis=-1)[:, ::-1][:, : chosen.shape[1]]
+    worst = max(np.abs(chosen - best).max(), np.abs(found["candidate_log_probs"] - best).max())
+    if not worst <= 1e-3:
+        seen.problems.append(f"candidates are not the best tokens of the logits: they differ by {worst:.3g}")
+
+
+def _run_torch(definition: GraphDefinition, inputs: dict[str, Array]) -> dict[str, Array]:
+    """Run the module of `definition` in PyTorch; caches in `inputs` are replaced, as the graph does in place."""
+    with torch.inference_mode():
+        tensors = [torch.from_numpy(np.ascontiguousarray(inputs[spec.name])) for spec in definition.inputs]
+        results = definition.module.eval()(*tensors)
+    outputs = {spec.name: tensor.numpy() for spec, tensor in zip(definition.outputs, results, strict=True)}
+    for name in [name for name in outputs if name.startswith("new_")]:
+        inputs[name.removeprefix("new_")][...] = outputs.pop(name)
+    return outputs
+
+
+def _zeros(spec: TensorSpec, case: _Case) -> Array:
+    sizes = {"batch": len(case.prompt_lengths), "capacity": case.capacity, "source": case.source_ids.shape[1]}
+    return np.zeros([sizes[size] if isinstance(size, str) else size for size in spec.shape], spec.dtype)
+
+
+def _sentences(model: Transformer) -> Iterator[_Case]:
+    """Single rows of random sources, to be decoded to their end."""
+    config, random = model.config, np.random.default_rng(1)
+    for length in random.integers(1, min(12, config.max_seq_len) + 1, NUM_SENTENCES):
+        yield _Case(
+            random.integers(3, config.vocab_size, (1, length)),
+            np.array([length]),
+            np.array([[config.bos_id]]),
+            np.array([1]),
+            min(MAX_NEW_TOKENS + 1, config.max_seq_len),
+        )
+
+
+def _same_sentence(model: Transformer, sessions: dict[str, GraphSession], case: _Case) -> bool:
+    source = case.source_ids[0].tolist() if "encoder" in sessions else None
+    limit = case.capacity - 1
+    return greedy(model, source, limit) == _greedy(model.config.eos_id, sessions, case, limit)
+
+
+def _greedy(eos_id: int, sessions: dict[str, GraphSession], case: _Case, limit: int) -> list[int]:
+    """Greedy decoding on ONNX Runtime."""
+    state = {spec.name: _zeros(spec, case) for spec in sessions["decoder"].spec.inputs if "_cache." in spec.name}
+    if "encoder" in sessions:
+        state |= sessions["encoder"].run({"input_ids": case.source_ids, "lengths": case.source_lengths})
+        state["source_lengths"] = case.source_lengths
+    ids, tokens = case.prompt_ids, list[int]()
+    for position in range(limit):
+        step = {"input_ids": ids, "write_indices": np.array([position]), "last_indices": np.array([0])}
+        ids = sessions["decoder"].run(state | step)["candidate_ids"][:, :1]
+        if ids[0, 0] == eos_id:
+            break
+        tokens.append(int(ids[0, 0]))
+    return tokens
+
+
+def graph_spec(definition: GraphDefinition, file: str) -> GraphSpec:
+    """What the manifest says about a graph."""
+    return GraphSpec(file=file, inputs=definition.inputs, outputs=definition.outputs)

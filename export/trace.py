@@ -1,0 +1,111 @@
+"""Trace a graph definition into ONNX: opset 24, with Polyhead's two operators as their ONNX counterparts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnxscript.values import Opset
+from torch.export import Dim
+
+from export.graphs import GraphDefinition
+
+OPSET = 24
+"""The first opset with TensorScatter, and with `nonpad_kv_seqlen` in Attention."""
+
+op = Opset("", OPSET)
+
+
+def _update_cache(cache: Any, new: Any, write_indices: Any) -> Any:
+    """`polyhead::update_cache` is TensorScatter along the positions, which works in place on a shared buffer."""
+    return op.TensorScatter(cache, new, write_indices, axis=1)
+
+
+def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_causal: bool) -> Any:
+    """`polyhead::attend` is Attention in its 3-D form, heads side by side; the first of its four results."""
+    results = op.Attention(
+        query,
+        key,
+        value,
+        None,  # attention mask
+        None,  # past key
+        None,  # past value
+        lengths,
+        q_num_heads=num_heads,
+        kv_num_heads=num_heads,
+        is_causal=int(is_causal),
+    )
+    return results[0]
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.polyhead.update_cache.default: _update_cache,
+    torch.ops.polyhead.attend.default: _attend,
+}
+
+
+def trace(definition: GraphDefinition) -> ir.Model:
+    """The ONNX graph of `definition`, its weights as initializers in memory, free of anything that names this machine."""
+    dims = {name: Dim(name) for name in sorted(_dim_names(definition))}
+    shapes = tuple(
+        {axis: dims[size] for axis, size in enumerate(spec.shape) if isinstance(size, str)}
+        for spec in definition.inputs
+    )
+    variadic = definition.module.forward.__code__.co_flags & 0x04  # CO_VARARGS: the shapes are then nested once more
+    with _quiet():
+        program = torch.onnx.export(
+            definition.module.eval(),
+            definition.example(),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[spec.name for spec in definition.inputs],
+            output_names=[spec.name for spec in definition.outputs],
+            dynamic_shapes=(shapes,) if variadic else shapes,
+            custom_translation_table=TRANSLATIONS,
+            verbose=False,
+        )
+    assert program is not None  # only a call that writes the file itself returns None
+    model = program.model
+    _strip(model)
+    return model
+
+
+def _dim_names(definition: GraphDefinition) -> set[str]:
+    return {size for spec in definition.inputs for size in spec.shape if isinstance(size, str)}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what the tracer says about itself on every call: optional packages, and axes that share a name."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="# The axis name")
+            warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec")
+            warnings.filterwarnings("ignore", message="Exporting a model while it is in training mode")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _strip(model: ir.Model) -> None:
+    """Drop stack traces, module paths and other notes of the tracer: they hold paths and make the bytes vary."""
+    model.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.doc_string = model.graph.doc_string = None
+    model.producer_name, model.producer_version = "polyhead", None
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        value.metadata_props.clear()
+        value.doc_string = None

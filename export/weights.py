@@ -1,0 +1,177 @@
+"""One weights file for every graph and precision of a bundle: each tensor once, in the checkpoint's own data type.
+
+A graph that computes in another type than the weights are stored in has a Cast behind each of them. ONNX Runtime folds
+such constant arithmetic once as it loads the graph, so it costs no time in a step, and a bundle of three precisions
+is no larger than one of them. See docs/decisions/0010-one-weights-file.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+WEIGHTS_NAME = "weights.bin"
+
+ALIGNMENT = 64
+"""Bytes; a cache line, which also suits every vector unit that may read a mapped file."""
+
+MAX_INLINE_BYTES = 4096
+"""Constants up to this size (axes, scalars) stay in the graph; a larger one must be a weight of the checkpoint."""
+
+ADDED_SUFFIXES = (".scale", ".zero_point")
+"""How the constants end that `export.quantize` adds to a graph."""
+
+Array = NDArray[Any]
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+class WeightError(ValueError):
+    """A graph holds a large constant that no weight of the checkpoint accounts for."""
+
+
+@dataclass
+class WeightFile:
+    """The contents of `weights.bin` as they grow: equal tensors share one place."""
+
+    folder: Path
+    _chunks: list[bytes] = field(default_factory=list)
+    _places: dict[tuple[str, bytes], tuple[int, int]] = field(default_factory=dict)
+    _size: int = 0
+
+    def tensor(self, name: str, array: Array) -> ir.ExternalTensor:
+        """Give `array` a place in the file, or the one that it already has, and return the reference to it."""
+        data = np.ascontiguousarray(array).tobytes()
+        key = (array.dtype.str, hashlib.sha256(data).digest())
+        if key not in self._places:
+            padding = -self._size % ALIGNMENT
+            self._places[key] = (self._size + padding, len(data))
+            self._chunks += [bytes(padding), data]
+            self._size += padding + len(data)
+        offset, length = self._places[key]
+        return ir.ExternalTensor(
+            WEIGHTS_NAME,
+            offset,
+            length,
+            ir.DataType.from_numpy(array.dtype),
+            shape=ir.Shape(array.shape),
+            name=name,
+            base_dir=self.folder,
+        )
+
+    def save(self) -> Path:
+        """Write the file into the folder and return its path."""
+        path = self.folder / WEIGHTS_NAME
+        with path.open("wb") as file:
+            file.writelines(self._chunks)
+        return path
+
+
+class StoredWeights:
+    """The tensors of a checkpoint as they are stored, to be found again by the values that a traced graph holds.
+
+    The tracer renames, transposes and merges weights as it folds constants, so a name cannot identify them; values can.
+    """
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self._tensors = tensors
+        self._indexes: dict[np.dtype[Any], dict[tuple[tuple[int, ...], bytes], tuple[str, Array]]] = {}
+
+    def find(self, values: Array) -> tuple[str, Array] | None:
+        """The name and the stored form of the weight whose values, in the type of `values`, are these."""
+        index = self._indexes.get(values.dtype)
+        if index is None:
+            index = self._indexes[values.dtype] = self._index(values.dtype)
+        return index.get(_key(values))
+
+    def _index(self, dtype: np.dtype[Any]) -> dict[tuple[tuple[int, ...], bytes], tuple[str, Array]]:
+        index: dict[tuple[tuple[int, ...], bytes], tuple[str, Array]] = {}
+        for name, stored in self._tensors.items():
+            values = stored.astype(dtype)
+            if values.ndim == 2:
+                index.setdefault(_key(values.T), (f"{name}.transposed", stored.T))
+            index[_key(values)] = (name, stored)
+        return index
+
+
+def _key(values: Array) -> tuple[tuple[int, ...], bytes]:
+    return values.shape, hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()
+
+
+def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> None:
+    """Move the weights that `model` holds in memory to `file`, with a Cast behind those stored in another type.
+
+    Constants that the exporter added (scales) go to the file as they are. Raises WeightError with every large constant
+    of the traced graph that is no weight.
+    """
+    strangers = []
+    graph = model.graph
+    for value in list(graph.initializers.values()):
+        if value.const_value is None or not value.const_value.shape:
+            continue
+        array = value.const_value.numpy()
+        found = weights.find(array) if value.dtype in _FLOATS else None
+        if found is not None:
+            _replace(graph, value, file.tensor(*found))
+        elif array.nbytes <= MAX_INLINE_BYTES:
+            continue
+        elif str(value.name).endswith(ADDED_SUFFIXES):
+            value.const_value = file.tensor(str(value.name), array)
+        else:
+            strangers.append(f"{value.name} {array.shape} of {array.nbytes} bytes")
+    if strangers:
+        raise WeightError(
+            f"the graph holds constants that are no weights of the checkpoint: {'; '.join(strangers)}; "
+            "this is a fault of the exporter, please report it"
+        )
+
+
+def _replace(graph: ir.Graph, value: ir.Value, tensor: ir.ExternalTensor) -> None:
+    """Let the users of `value` read `tensor` instead, through a Cast if the types differ."""
+    if value.name in graph.initializers:
+        del graph.initializers[value.name]
+    stored = graph.initializers.get(tensor.name)
+    if stored is None:
+        stored = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        graph.initializers.add(stored)
+    if stored.dtype == value.dtype:
+        value.replace_all_uses_with(stored)
+        return
+    assert value.dtype is not None
+    for use in list(value.uses()):
+        if use.node.op_type == "Gather" and use.idx == 0:
+            _cast_gathered(graph, use.node, stored, value.dtype)
+    if value.uses():
+        value.replace_all_uses_with(_cast(graph, stored, value.dtype))
+
+
+def _cast(graph: ir.Graph, stored: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The Cast of a stored weight to `dtype`, made once however many users it has."""
+    for use in stored.uses():
+        if use.node.op_type == "Cast":
+            return use.node.outputs[0]
+    cast = ir.node("Cast", [stored], attributes={"to": dtype}, name=f"{stored.name}.cast")
+    result = cast.outputs[0]
+    result.name, result.dtype, result.shape = f"{stored.name}.cast", dtype, stored.shape
+    graph.insert_before(graph[0], cast)
+    return result
+
+
+def _cast_gathered(graph: ir.Graph, gather: ir.Node, table: ir.Value, dtype: ir.DataType) -> None:
+    """Cast the rows that a lookup takes, not the whole table, which would then be kept in two types."""
+    gather.replace_input_with(0, table)
+    rows = gather.outputs[0]
+    cast = ir.node("Cast", [rows], attributes={"to": dtype}, name=f"{rows.name}.cast")
+    cast.outputs[0].name = f"{rows.name}.cast"
+    cast.outputs[0].dtype, cast.outputs[0].shape = dtype, rows.shape
+    rows.replace_all_uses_with(cast.outputs[0])
+    cast.replace_input_with(0, rows)
+    assert table.dtype is not None
+    rows.dtype = table.dtype
+    graph.insert_after(gather, cast)
