@@ -1,0 +1,120 @@
+"""The application: settings in, FastAPI out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from service.documents import DocumentTranslator
+from service.error_handlers import install_error_handlers
+from service.file_store import FileStore
+from service.health import HealthCheck
+from service.metrics import Metrics
+from service.middleware import BodyLimitMiddleware, RequestContextMiddleware, SecurityHeadersMiddleware
+from service.models import ModelLoader, ModelRegistry
+from service.rate_limit import RateLimiter
+from service.routes import files, frontend, languages, operations, pages, translate
+from service.services import Services
+from service.settings import Settings
+from service.text.detect import Detector
+from service.translation import Translator
+from service.version import version
+
+logger = logging.getLogger(__name__)
+
+ROUTERS = (translate.router, languages.router, files.router, frontend.router, operations.router, pages.router)
+
+_MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
+
+
+def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None) -> FastAPI:
+    """The application. Its lifespan calls `load_models`, starts the engines, and drains them at the end."""
+    metrics = metrics or Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        registry = await asyncio.to_thread(load_models, settings, metrics.observer)
+        metrics.watch_engines(lambda: {model.name: model.engine.stats() for model in registry.models})
+        services = make_services(settings, registry, metrics)
+        app.state.services = services
+        try:
+            for model in registry.models:
+                model.engine.start()
+            yield
+        finally:
+            await _stop(services)
+
+    app = FastAPI(
+        title="Polyhead",
+        version=version(),
+        description="Translation with LibreTranslate's protocol.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        middleware=_middleware(settings, metrics),
+        routes=pages.asset_mounts(),
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    install_error_handlers(app)
+    return app
+
+
+def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> Services:
+    """What the routes need, wired together."""
+    translator = Translator(registry, settings, Detector([language.code for language in registry.languages]))
+    return Services(
+        settings=settings,
+        metrics=metrics,
+        registry=registry,
+        translator=translator,
+        documents=DocumentTranslator(translator, settings.max_concurrent_files),
+        files=FileStore(max_bytes=settings.max_stored_file_bytes, lifetime_seconds=settings.file_lifetime_seconds),
+        limiter=RateLimiter(settings.requests_per_minute),
+        health=HealthCheck(registry, settings.health_timeout_seconds),
+    )
+
+
+def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
+    """Outermost first."""
+    upload_bytes = settings.max_file_bytes + _MULTIPART_OVERHEAD_BYTES
+    stack = [Middleware(RequestContextMiddleware, metrics=metrics), Middleware(SecurityHeadersMiddleware)]
+    if settings.cors_origins:
+        stack.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("Authorization", "Content-Type", "X-Request-ID"),
+                expose_headers=("X-Request-ID", "Retry-After"),
+            )
+        )
+    stack.append(
+        Middleware(
+            BodyLimitMiddleware,
+            max_body_bytes=settings.max_body_bytes,
+            max_body_bytes_by_path={"/translate_file": upload_bytes},
+        )
+    )
+    return stack
+
+
+async def _stop(services: Services) -> None:
+    """Let the engines finish what they have, then free everything."""
+    await services.health.close()
+    engines = [model.engine for model in services.registry.models]
+    timeout_seconds = services.settings.drain_timeout_seconds
+    try:
+        await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
+    finally:
+        for engine in engines:
+            engine.close()
+        await asyncio.to_thread(services.documents.close)
+        services.files.close()
+    logger.info("all models have stopped")

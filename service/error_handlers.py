@@ -1,0 +1,119 @@
+"""The only place where errors become statuses and bodies.
+
+Two shapes leave the server: OpenAI's `{"error": {"message", "type", "param", "code"}}` under /v1/, and
+`{"error": message, "error_type": kind}` everywhere else, which the clients of LibreTranslate, TEI and TGI read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from service import errors
+from service.engine import errors as engine_errors
+
+logger = logging.getLogger(__name__)
+
+OPENAI_PREFIX = "/v1/"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How one kind of error is answered; `message` replaces the error's own where that is not for clients."""
+
+    status: int
+    error_type: str
+    message: str | None = None
+
+
+ANSWERS: dict[type[Exception], Answer] = {
+    errors.InvalidRequestError: Answer(400, "validation"),
+    errors.InvalidApiKeyError: Answer(403, "authentication"),
+    errors.NotFoundError: Answer(404, "not_found"),
+    errors.BodyTooLargeError: Answer(413, "payload_too_large"),
+    errors.SlowdownError: Answer(429, "overloaded"),
+    errors.ClientDisconnectedError: Answer(499, "client_disconnected"),
+    errors.UnhealthyError: Answer(503, "unhealthy"),
+    errors.RequestTimeoutError: Answer(504, "timeout"),
+    engine_errors.RequestTooLargeError: Answer(400, "validation"),
+    engine_errors.OverloadedError: Answer(429, "overloaded", "Model is overloaded"),
+    engine_errors.ModelUnavailableError: Answer(503, "unhealthy", "The model is not available"),
+    engine_errors.DeadlineError: Answer(504, "timeout", "The request was not finished in time"),
+    RequestValidationError: Answer(422, "validation"),
+    Exception: Answer(500, "internal", "Internal server error"),
+}
+
+_HTTP_KINDS = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
+
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error that a route raises, and those of the framework, leave in one of our two shapes."""
+    for error_class in (
+        errors.ServiceError,
+        engine_errors.EngineError,
+        RequestValidationError,
+        HTTPException,
+        Exception,
+    ):
+        app.add_exception_handler(error_class, _handle)
+
+
+async def _handle(request: Request, error: Exception) -> JSONResponse:
+    return error_response(request.url.path, error)
+
+
+def error_response(path: str, error: Exception) -> JSONResponse:
+    """The response for `error`, in the shape that the clients of `path` read. Unexpected errors are logged."""
+    if isinstance(error, HTTPException):
+        answer = Answer(error.status_code, _HTTP_KINDS.get(error.status_code, "http"), str(error.detail))
+    else:
+        answer = next(ANSWERS[base] for base in type(error).__mro__ if base in ANSWERS)
+    if answer.status == 500:
+        logger.error("unexpected error at %s", path, exc_info=error)
+    if isinstance(error, RequestValidationError):
+        message, parameter = _first_problem(error)
+    else:
+        message, parameter = answer.message or str(error), getattr(error, "parameter", None)
+    return JSONResponse(
+        _body(path, answer, message, parameter) | _details(error), status_code=answer.status, headers=_headers(error)
+    )
+
+
+def _body(path: str, answer: Answer, message: str, parameter: str | None) -> dict[str, Any]:
+    if not path.startswith(OPENAI_PREFIX):
+        return {"error": message, "error_type": answer.error_type}
+    default = "invalid_request_error" if answer.status < 500 else "server_error"
+    kind = _OPENAI_TYPES.get(answer.status, default)
+    return {"error": {"message": message, "type": kind, "param": parameter, "code": answer.error_type}}
+
+
+def _details(error: Exception) -> dict[str, Any]:
+    """What /health adds, so that an operator sees which model is at fault."""
+    return {"status": str(error), "models": error.models} if isinstance(error, errors.UnhealthyError) else {}
+
+
+def _headers(error: Exception) -> Mapping[str, str] | None:
+    if isinstance(error, HTTPException):
+        return error.headers  # a 405 names the methods that are allowed
+    if isinstance(error, errors.SlowdownError | engine_errors.OverloadedError):
+        return {"Retry-After": str(max(1, math.ceil(error.retry_after_seconds)))}
+    return None
+
+
+def _first_problem(error: RequestValidationError) -> tuple[str, str | None]:
+    """The framework's own validation, in one sentence: where, what, and the value."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"] if part not in {"body", "query", "path"})
+    value = errors.quoted(repr(problem.get("input")))
+    return f"Input validation error: {where or 'request'}: {problem['msg']}. Given: {value}", where or None

@@ -1,0 +1,142 @@
+"""What surrounds every route: request ids, the log line, metrics, security headers, and the limit on bodies.
+
+Pure ASGI, so that streaming bodies stream and a client's departure is seen at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.error_handlers import error_response
+from service.errors import BodyTooLargeError
+from service.metrics import Metrics
+from service.records import RequestRecord, attach_record
+
+access_logger = logging.getLogger("service.access")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+_UNMATCHED = "unmatched"
+_PAGE_POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+_DOCS_POLICY = f"{_PAGE_POLICY}; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
+_DOCS_PATHS = ("/docs", "/docs/")
+
+
+class RequestContextMiddleware:
+    """Gives each request its id and record; when it is answered, writes its log line and counts it.
+
+    A client's own X-Request-ID is kept if it is short and harmless, else replaced. An error that no handler knew is
+    answered here, inside, so that its answer too has its id and its line.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        record = RequestRecord(given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
+        attach_record(scope, record)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = record.request_id
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception as error:
+            if status:  # too late for another answer; the server closes the connection
+                raise
+            await error_response(scope["path"], error)(scope, receive, send_with_id)
+        finally:
+            self._finish(scope, record, status)
+
+    def _finish(self, scope: Scope, record: RequestRecord, status: int) -> None:
+        seconds = time.monotonic() - record.started
+        route = getattr(scope.get("route"), "path", None) or _UNMATCHED
+        self.metrics.observe_request(scope["method"], route, status, seconds)
+        access_logger.info(
+            "request",
+            extra={
+                "request_id": record.request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "duration_ms": round(seconds * 1000, 3),
+                "input_tokens": record.num_input_tokens,
+                "output_tokens": record.num_output_tokens,
+                "queue_ms": round(record.queue_seconds * 1000, 3),
+                "inference_ms": round(record.inference_seconds * 1000, 3),
+            },
+        )
+
+
+class SecurityHeadersMiddleware:
+    """Headers that keep browsers from guessing types, framing pages, and loading anything from elsewhere."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        # The page of Swagger UI starts itself with an inline script; no other page may.
+        policy = _DOCS_POLICY if scope["path"] in _DOCS_PATHS else _PAGE_POLICY
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+                headers.setdefault("X-Frame-Options", "DENY")
+                headers.setdefault("Referrer-Policy", "no-referrer")
+                headers.setdefault("Content-Security-Policy", policy)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+class BodyLimitMiddleware:
+    """Refuses a body over the limit, by its declared length before anything is read, else as soon as it is exceeded.
+
+    Starlette has a middleware of this kind, but it answers in plain text, past our error handlers.
+    """
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int, max_body_bytes_by_path: dict[str, int]) -> None:
+        self.app = app
+        self.max_body_bytes = max_body_bytes
+        self.max_body_bytes_by_path = max_body_bytes_by_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.max_body_bytes_by_path.get(scope["path"], self.max_body_bytes)
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdecimal() and int(declared) > limit:
+            await error_response(scope["path"], BodyTooLargeError(limit))(scope, receive, send)
+            return
+        received = 0
+
+        async def receive_within_limit() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > limit:
+                    raise BodyTooLargeError(limit)
+            return message
+
+        await self.app(scope, receive_within_limit, send)

@@ -1,0 +1,1 @@
+"""One file for each resource. `app.py` lists the routers."""

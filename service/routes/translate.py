@@ -1,0 +1,103 @@
+"""POST /translate, LibreTranslate's protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+
+from service.decoding import SearchOptions, TextFormat
+from service.disconnect import run_for_client
+from service.errors import InvalidRequestError, quoted
+from service.models import AUTO, ModelRegistry
+from service.request_parsing import RequestFields, check_text, check_texts, validate
+from service.schemas.common import error_responses, request_body
+from service.schemas.translate import TRANSLATE_EXAMPLES, TranslateRequest, TranslateResponse
+from service.services import FieldsDep, RecordDep, ServicesDep
+from service.settings import Settings
+from service.translation import Translation, TranslationTask
+
+router = APIRouter(tags=["translate"])
+
+
+def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> TranslationTask:
+    """The request's fields as a task, checked in the order that LibreTranslate's clients know."""
+    settings = services.settings
+    fields.require("q")
+    source, target = check_languages(fields, services.registry)
+    texts = check_texts(fields, settings)
+    text_format = _text_format(fields)
+    options = validate(TranslateRequest, fields)
+    _check_alternatives(options, settings)
+    return TranslationTask(
+        texts=texts,
+        source=source,
+        target=target,
+        format=text_format,
+        search=SearchOptions(
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            max_new_tokens=options.max_new_tokens,
+            num_alternatives=options.alternatives,
+        ),
+        model_name=options.model or None,
+        deadline=record.started + settings.request_timeout_seconds,
+    )
+
+
+TaskDep = Annotated[TranslationTask, Depends(get_task)]
+
+
+def check_languages(fields: RequestFields, registry: ModelRegistry) -> tuple[str, str]:
+    """Source and target as the models spell them, or "auto" as the source."""
+    source, target = check_text(fields, "source"), check_text(fields, "target")
+    if source.strip().casefold() == AUTO:
+        return AUTO, registry.language(target, parameter="target")
+    return registry.language(source, parameter="source"), registry.language(target, parameter="target")
+
+
+def _text_format(fields: RequestFields) -> TextFormat:
+    value = fields.values.get("format") or "text"
+    if value in {"text", "html"}:
+        return "html" if value == "html" else "text"
+    raise InvalidRequestError(f"{quoted(value)} format is not supported", parameter="format")
+
+
+def _check_alternatives(options: TranslateRequest, settings: Settings) -> None:
+    if options.alternatives > settings.max_alternatives:
+        raise InvalidRequestError(
+            f"Invalid request: alternatives parameter must be <= {settings.max_alternatives}", parameter="alternatives"
+        )
+
+
+@router.post(
+    "/translate",
+    response_model=TranslateResponse,
+    response_model_exclude_none=True,
+    responses=error_responses(400, 403, 413, 429, 503, 504),
+    openapi_extra=request_body(TranslateRequest, examples=TRANSLATE_EXAMPLES),
+)
+async def translate(
+    request: Request, fields: FieldsDep, task: TaskDep, services: ServicesDep, record: RecordDep
+) -> dict[str, Any]:
+    """Translate a text, or a list of texts. Takes JSON, a form, or a query string."""
+    translations = await run_for_client(
+        request,
+        services.translator.translate(task, record),
+        timeout_seconds=services.settings.request_timeout_seconds,
+        started=record.started,
+    )
+    answers = [_answer(task, translation) for translation in translations]
+    if isinstance(fields.values["q"], str):
+        return answers[0]
+    return {key: [answer[key] for answer in answers] for key in answers[0]}
+
+
+def _answer(task: TranslationTask, translation: Translation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"translatedText": translation.text}
+    if translation.detected is not None:
+        detected = translation.detected
+        answer["detectedLanguage"] = {"confidence": detected.confidence, "language": detected.language}
+    if task.search.num_alternatives > 0:
+        answer["alternatives"] = list(translation.alternatives)
+    return answer

@@ -1,0 +1,1 @@
+"""What goes over the wire, as pydantic models: `*Request` in, `*Response` out."""

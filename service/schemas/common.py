@@ -1,0 +1,46 @@
+"""Shapes that every endpoint shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class WireModel(BaseModel):
+    """Fields that nobody knows are ignored, as the clients of these protocols expect."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ErrorResponse(WireModel):
+    """Every error outside /v1/."""
+
+    error: str = Field(description="What was wrong with which value, and what is allowed.")
+    error_type: str = Field(description="The kind of error, for programs.")
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entries for error statuses."""
+    return {status: {"model": ErrorResponse} for status in statuses}
+
+
+def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The OpenAPI entry of a body that `request_parsing` reads, in all the encodings that it takes.
+
+    The framework cannot find it out by itself, because no parameter of the route declares the body.
+    """
+    schema = model.model_json_schema()
+    json_body: dict[str, Any] = {"schema": schema}
+    if examples:
+        json_body["examples"] = examples
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": json_body,
+                "application/x-www-form-urlencoded": {"schema": schema},
+                "multipart/form-data": {"schema": schema},
+            },
+        }
+    }

@@ -1,0 +1,208 @@
+"""Every setting of the server, in one place, from the environment (`POLYHEAD_...`) and from flags.
+
+There is no module-level instance: `load_settings` makes one, and `create_app(settings)` takes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from service.errors import SettingsError
+
+ENV_PREFIX = "POLYHEAD_"
+_SECRET_FIELDS = frozenset({"api_keys"})
+_BYTES_PER_CHARACTER = 4
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """The server's settings; each description says what it means, in which unit, and what to choose."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, validate_default=True
+    )
+
+    bundles: Path = Field(Path("bundles"), description="Folder of the model bundles, or one bundle.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; 0.0.0.0 for every interface.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where models run; auto takes CUDA when the runtime offers it."
+    )
+    precision: Literal["auto", "fp32", "int8", "fp16"] = Field(
+        "auto", description="Precision of the graphs to load; auto takes the fastest of the bundle for the device."
+    )
+    loops: int = Field(
+        0, ge=0, description="Decoding loops for each model, sharing its weights; 0 takes one for each spare CPU core."
+    )
+    threads: Count = Field(1, description="CPU threads of each decoding loop.")
+
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Comma-separated keys, one of which a request must carry; none leaves the server open."
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Comma-separated web origins that browsers may call from; * for any."
+    )
+    forwarded_allow_ips: str = Field(
+        "127.0.0.1", description="Comma-separated proxies whose X-Forwarded headers are believed; * for any."
+    )
+
+    max_body_bytes: Count = Field(2 * 1024 * 1024, description="Longest request body, in bytes, file uploads apart.")
+    max_text_characters: Count = Field(100_000, description="Longest text of a request, in characters, summed over q.")
+    max_batch_texts: Count = Field(256, description="Most texts in a q that is a list.")
+    max_alternatives: int = Field(7, ge=0, description="Most alternative translations that a request may ask for.")
+    max_beam_size: Count = Field(8, description="Widest beam that a request may ask for.")
+    max_source_tokens: Count = Field(
+        256,
+        description="Longest sentence given to a model, in tokens; longer ones are split. The model may allow less.",
+    )
+    max_new_tokens: Count = Field(
+        256, description="Longest translation of a sentence, in tokens. The model may allow less."
+    )
+
+    max_file_bytes: Count = Field(10 * 1024 * 1024, description="Largest file for /translate_file, in bytes.")
+    max_concurrent_files: Count = Field(2, description="Files that are translated at a time.")
+    max_stored_file_bytes: Count = Field(
+        64 * 1024 * 1024,
+        description="Room for translated files that wait for their download, in bytes, in the temp folder.",
+    )
+    file_lifetime_seconds: Seconds = Field(1800, description="How long a translated file can be downloaded.")
+
+    max_waiting_requests: Count = Field(1024, description="Most sentences that wait for a model; more get a 429.")
+    max_waiting_tokens: Count = Field(65_536, description="Most tokens that wait for a model; more get a 429.")
+    max_batch_tokens: Count = Field(4096, description="Most tokens, padding included, of one encoder batch.")
+    max_rows: Count = Field(
+        64, description="Rows of the key-value cache of each loop; a beam takes one row a hypothesis."
+    )
+    requests_per_minute: int = Field(0, ge=0, description="Requests that one client may make in a minute; 0 is off.")
+
+    request_timeout_seconds: Seconds = Field(60, description="Longest time for a request, waiting included.")
+    health_timeout_seconds: Seconds = Field(5, description="Longest time for the translation that /health runs.")
+    drain_timeout_seconds: Seconds = Field(30, description="Longest time to answer what was accepted, after SIGTERM.")
+    keep_alive_seconds: Count = Field(30, description="How long an idle connection is kept open.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line written."
+    )
+
+    @field_validator("api_keys", "cors_origins", mode="before")
+    @classmethod
+    def _split_commas(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _limits_fit_together(self) -> Self:
+        """Refuse limits that would let a request in and then never serve it; every problem has its own line."""
+        problems = [
+            f"{_names(small)} is {getattr(self, small)}, but {_names(large)} is only {getattr(self, large)}: {reason}"
+            for small, large, reason in _MUST_NOT_EXCEED
+            if getattr(self, small) > getattr(self, large)
+        ]
+        if self.max_alternatives >= self.max_beam_size:
+            problems.append(
+                f"{_names('max_alternatives')} is {self.max_alternatives}, but {_names('max_beam_size')} is only "
+                f"{self.max_beam_size}: the beam holds the best translation and its alternatives"
+            )
+        if self.max_body_bytes < (needed := _BYTES_PER_CHARACTER * self.max_text_characters):
+            problems.append(
+                f"{_names('max_body_bytes')} is {self.max_body_bytes}, but {_names('max_text_characters')} "
+                f"({self.max_text_characters}) can take {needed} bytes in UTF-8: raise the one or lower the other"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    @property
+    def accepted_keys(self) -> tuple[str, ...]:
+        """The API keys in clear."""
+        return tuple(key.get_secret_value() for key in self.api_keys)
+
+
+_MUST_NOT_EXCEED = (
+    ("max_source_tokens", "max_batch_tokens", "a sentence must fit into one batch"),
+    ("max_source_tokens", "max_waiting_tokens", "a sentence must be able to wait"),
+    ("max_beam_size", "max_rows", "a beam must fit into the cache"),
+    ("max_file_bytes", "max_stored_file_bytes", "a translated file must be stored until its download"),
+)
+
+
+def _names(field: str) -> str:
+    return f"{ENV_PREFIX}{field.upper()} (--{field.replace('_', '-')})"
+
+
+def load_settings(arguments: Sequence[str] | None = None) -> Settings:
+    """Settings from the flags `arguments` (default `sys.argv[1:]`), else from the environment, else the defaults.
+
+    Raises:
+        SettingsError: with one line for each problem.
+        SystemExit: 0 for --help, 2 for an unknown flag, as argparse does.
+    """
+    flags = vars(_parser().parse_args(arguments))
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        raise SettingsError(tuple(line for problem in error.errors() for line in _lines(problem))) from error
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """One message for each POLYHEAD_ variable that is no setting, because a misspelt limit is not in force."""
+    known = {ENV_PREFIX + field.upper() for field in Settings.model_fields}
+    messages = []
+    for name in sorted(os.environ if environ is None else environ):
+        if name.startswith(ENV_PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            messages.append(
+                f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else "")
+            )
+    return messages
+
+
+def _lines(problem: Mapping[str, Any]) -> list[str]:
+    """A pydantic error as lines for people: the setting by both its names, its value, and what is allowed."""
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message.splitlines()
+    field = str(problem["loc"][0])
+    value = "" if field in _SECRET_FIELDS else f" is {str(problem['input'])!r}"
+    return [f"{_names(field)}{value}: {message[:1].lower()}{message[1:]}"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m service",
+        description="Serve translation models over HTTP. Every flag is also an environment variable, and wins over it.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+        allow_abbrev=False,
+    )
+    for name, field in Settings.model_fields.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            metavar=_metavar(name, field),
+            help=f"{field.description} Default {_shown(field)} [{ENV_PREFIX}{name.upper()}]".replace("%", "%%"),
+        )
+    return parser
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    choices = getattr(field.annotation, "__args__", None) if "Literal" in str(field.annotation) else None
+    if choices:
+        return "{" + ",".join(map(str, choices)) + "}"
+    return name.rsplit("_", 1)[-1].upper()
+
+
+def _shown(field: FieldInfo) -> str:
+    if field.default == ():
+        return "none."
+    return f"{field.default}."
