@@ -88,7 +88,7 @@ class _PhaseSeries(NamedTuple):
     padding: Counter
     computed: Counter
 
-    def count(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
+    def add(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
         self.batch_size.observe(num_rows)
         self.padding.inc(num_padded_tokens)
         self.computed.inc(num_tokens + num_padded_tokens)
@@ -104,10 +104,10 @@ class MetricsObserver:
         self._decode = phases["decode"]
 
     def on_encode(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
-        self._encode.count(num_rows, num_tokens, num_padded_tokens)
+        self._encode.add(num_rows, num_tokens, num_padded_tokens)
 
     def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
-        self._decode.count(num_rows, num_new_tokens, num_padded_tokens)
+        self._decode.add(num_rows, num_new_tokens, num_padded_tokens)
         self._generated.inc(num_new_tokens)
 
     def on_queue(self, seconds: float) -> None:

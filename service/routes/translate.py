@@ -23,9 +23,10 @@ router = APIRouter(tags=["translate"])
 def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> TranslationTask:
     """The request's fields as a task, checked in the order that LibreTranslate's clients know."""
     settings = services.settings
-    fields.require("q")
-    source, target = check_languages(fields, services.registry)
+    for name in ("q", "source", "target"):
+        fields.require(name)
     texts = check_texts(fields, settings)
+    source, target = check_languages(fields, services.registry)
     text_format = _text_format(fields)
     options = validate(TranslateRequest, fields)
     _check_alternatives(options, settings)

@@ -26,12 +26,13 @@ def split_text(text: str, language: str, max_tokens: int, count_tokens: CountTok
     `join` gives `text` again to the last character. A single character is never cut, however many tokens it has.
     ValueError when `max_tokens` is below 1.
     """
-    parts = list(_cut(text, language))
+    parts = list(cut_text(text, language))
     fitted = fit_lengths([part for part, is_text in parts if is_text], max_tokens, count_tokens)
     return Plan(_pieces(parts, fitted))
 
 
-def _cut(text: str, language: str) -> Iterator[tuple[str, bool]]:
+def cut_text(text: str, language: str) -> Iterator[tuple[str, bool]]:
+    """(part, is for the model): the sentences of `text` and what is between them; they join to `text`."""
     for index, line in enumerate(_LAYOUT.split(text)):
         if index % 2 or not has_letters(line):
             yield line, False

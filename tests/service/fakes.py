@@ -1,0 +1,137 @@
+"""Stand-ins at the engine seam: a tokenizer learned on the spot, and an engine that shouts."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from model.tokenizer import Tokenizer, language_tag, train
+from service.engine.errors import DeadlineError, ModelUnavailableError, OverloadedError
+from service.engine.observer import NullObserver, Observer
+from service.engine.types import EngineStats, GenerationResult, Hypothesis, InferenceRequest
+from service.models import LoadedModel, ModelLoader, ModelRegistry
+from service.settings import Settings
+
+SENTENCES = ("Good morning, my friend.", "Guten Morgen, mein Freund.", "The house is old; where is the key?", "a b c d e")
+
+
+@functools.cache
+def tiny_tokenizer() -> Tokenizer:
+    return train(SENTENCES, vocab_size=400, extra_tokens=[language_tag(code) for code in ("en", "de", "fr")])
+
+
+class FakeEngine:
+    """Translates by writing in capitals; hypothesis k > 0 gets k exclamation marks.
+
+    `hold` makes it wait until `release`; `max_waiting` is its waiting line; the rest counts what was done to it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, observer: Observer | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._observer = observer or NullObserver()
+        self.translate: Callable[[str], str] = str.upper
+        self.max_waiting = 10_000
+        self.failure: Exception | None = None
+        self.requests: list[InferenceRequest] = []
+        self.num_running = 0
+        self.num_cancelled = 0
+        self.most_running = 0
+        self.steps = 0
+        self.calls: list[str] = []
+        self.stepping = True
+        self._released = threading.Event()
+        self._released.set()
+
+    def hold(self) -> None:
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def texts(self) -> list[str]:
+        """The source texts of all requests, in order."""
+        return [self._tokenizer.decode(request.input_ids) for request in self.requests]
+
+    async def run(self, requests: Sequence[InferenceRequest]) -> list[GenerationResult]:
+        if self.failure is not None:
+            raise self.failure
+        if self.num_running + len(requests) > self.max_waiting:
+            raise OverloadedError("the waiting line is full", retry_after_seconds=2.5)
+        self.requests += requests
+        self.num_running += len(requests)
+        self.most_running = max(self.most_running, self.num_running)
+        started = time.monotonic()
+        try:
+            while not self._released.is_set():
+                if any(request.deadline and request.deadline < time.monotonic() for request in requests):
+                    raise DeadlineError("too late")
+                self.steps += self.stepping
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            self.num_cancelled += len(requests)
+            raise
+        finally:
+            self.num_running -= len(requests)
+        return [self._result(request, time.monotonic() - started) for request in requests]
+
+    def _result(self, request: InferenceRequest, seconds: float) -> GenerationResult:
+        text = self.translate(self._tokenizer.decode(request.input_ids))
+        ranked = [
+            Hypothesis(tuple(self._tokenizer.encode(text + "!" * rank)), -float(rank), True)
+            for rank in range(request.options.num_hypotheses)
+        ]
+        self.steps += 1
+        self._observer.on_queue(0.002)
+        self._observer.on_encode(1, request.num_tokens, 1)
+        self._observer.on_step(len(ranked), len(ranked), 0)
+        return GenerationResult(tuple(ranked), 0.002, seconds, request.num_tokens)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(self.num_running, 0, self.num_running, 64, self.steps, 0, 0.25, "close" not in self.calls)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def drain(self, timeout_seconds: float) -> None:
+        self.calls.append("drain")
+        deadline = time.monotonic() + timeout_seconds
+        while self.num_running and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def dead_engine_error() -> ModelUnavailableError:
+    return ModelUnavailableError("the loop died")
+
+
+def fake_model(
+    engine: FakeEngine, *, name: str = "en-de", directions: Sequence[tuple[str, str]] = (("en", "de"), ("de", "en"))
+) -> LoadedModel:
+    return LoadedModel(
+        name=name,
+        task="translate",
+        languages=tuple(sorted({code for pair in directions for code in pair})),
+        directions=frozenset(directions),
+        tokenizer=tiny_tokenizer(),
+        engine=engine,
+        precision="fp32",
+        device="cpu",
+        max_source_tokens=64,
+        max_new_tokens=128,
+        max_beam_size=8,
+        default_beam_size=2,
+        default_length_penalty=1.0,
+        info={"sha": "0" * 64},
+    )
+
+
+def loader_of(*models: LoadedModel) -> ModelLoader:
+    def load(settings: Settings, observer: Callable[[str], Observer]) -> ModelRegistry:
+        return ModelRegistry(models)
+
+    return load
