@@ -82,7 +82,10 @@ def _is_inside(place: int, spans: Sequence[Span]) -> bool:
 def _joins(left: str, right: str) -> bool:
     """Whether two characters are part of one that a reader sees: an accent, a joined emoji, a digit's neighbour."""
     return bool(
-        unicodedata.combining(right) or right in "\u200d\ufe0f" or left == "\u200d" or (left.isdigit() and right.isdigit())
+        unicodedata.combining(right)
+        or right in "\u200d\ufe0f"
+        or left == "\u200d"
+        or (left.isdigit() and right.isdigit())
     )
 
 

@@ -65,7 +65,8 @@ class Plan:
 
     def retry(self, translations: Sequence[str]) -> Plan:
         """The plan of a second round: good translations are literals now, and every segment whose translation lost a
-        span or a number is cut around all of those it has."""
+        span or a number is cut around all of those it has.
+        """
 
         def check(segment: Segment, translation: str) -> list[str | Segment]:
             if not missing_spans(segment.text, translation):
@@ -77,9 +78,7 @@ class Plan:
 
         return Plan(self._fill(translations, check), self._escape)
 
-    def _fill(
-        self, translations: Sequence[str], replace: Callable[[Segment, str], list[_Piece]]
-    ) -> list[str | _Piece]:
+    def _fill(self, translations: Sequence[str], replace: Callable[[Segment, str], list[_Piece]]) -> list[str | _Piece]:
         if len(translations) != len(self._segments):
             raise ValueError(f"{len(translations)} translations were given for {len(self._segments)} segments")
         remaining = iter(translations)
