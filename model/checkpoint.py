@@ -1,0 +1,103 @@
+"""Checkpoints: a folder of safetensors and JSON, never pickle.
+
+    config.json         ModelConfig
+    model.safetensors   the weights under the names of Transformer.state_dict()
+    tokenizer.json      Hugging Face tokenizers
+    metadata.json       task, languages, directions, training data, licence, scores
+
+A folder is written beside its place and renamed into it, so a killed writer leaves the old one whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.config import ConfigError, ModelConfig
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+
+
+class CheckpointError(ValueError):
+    """A checkpoint folder that cannot be used; the message lists everything at fault."""
+
+
+@dataclass
+class Checkpoint:
+    """A model with all that it takes to use it. `dtype` is the type of the stored weights; the model computes in float32."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    metadata: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path, extra: Mapping[str, Mapping[str, Tensor]] | None = None) -> None:
+    """Write the checkpoint, replacing one that is there; `extra` maps further safetensors files to their tensors."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    checkpoint.config.save(partial / "config.json")
+    weights = {name: tensor.to(checkpoint.dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
+    save_file(weights, partial / "model.safetensors")
+    checkpoint.tokenizer.save(partial / "tokenizer.json")
+    (partial / "metadata.json").write_text(json.dumps(checkpoint.metadata, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    for name, tensors in (extra or {}).items():
+        save_file(dict(tensors), partial / name)
+    _replace(partial, folder)
+
+
+def _replace(new: Path, folder: Path) -> None:
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(new, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path, device: str | torch.device = "cpu") -> Checkpoint:
+    """Read a checkpoint folder; CheckpointError names every missing file, missing weight and weight too many."""
+    names = ("config.json", "model.safetensors", "tokenizer.json", "metadata.json")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(f"{folder} is not a checkpoint: it lacks {', '.join(missing)}")
+    try:
+        config = ModelConfig.load(folder / "config.json")
+        weights = load_file(folder / "model.safetensors", device=str(device))
+        metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
+    except (ConfigError, SafetensorError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    model = Transformer(config).to(device)
+    _check_weights(folder, model, weights)
+    dtypes = {tensor.dtype for tensor in weights.values()}
+    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    return Checkpoint(model.eval(), Tokenizer.load(folder / "tokenizer.json"), metadata, dtype)
+
+
+def _check_weights(folder: Path, model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    wanted = model.state_dict()
+    problems = [f"missing {name}" for name in wanted if name not in weights]
+    problems += [f"not of this model: {name}" for name in weights if name not in wanted]
+    problems += [
+        f"{name} has the shape {tuple(weights[name].shape)}, the configuration asks for {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in weights and weights[name].shape != tensor.shape
+    ]
+    if problems:
+        raise CheckpointError(f"{folder / 'model.safetensors'}: {'; '.join(problems)}")

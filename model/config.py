@@ -1,0 +1,134 @@
+"""The configuration of a transformer: frozen, self-validating, JSON in and out, free of torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+Architecture = Literal["encoder_decoder", "encoder", "decoder"]
+Positions = Literal["sinusoidal", "learned"]
+NormOrder = Literal["pre", "post"]
+Activation = Literal["relu", "gelu"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "architecture": get_args(Architecture),
+    "positions": get_args(Positions),
+    "norm_order": get_args(NormOrder),
+    "activation": get_args(Activation),
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be built; the message names every field at fault, its value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What defines a transformer's shape and arithmetic.
+
+    The defaults are the "base" model of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, table 3, except that the
+    norm comes before each sub-layer (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), which trains without care.
+    """
+
+    architecture: Architecture
+    vocab_size: int
+    d_model: int = 512
+    d_ff: int = 2048
+    num_heads: int = 8
+    num_encoder_layers: int = 0
+    num_decoder_layers: int = 0
+    max_seq_len: int = 512
+    positions: Positions = "sinusoidal"
+    norm_order: NormOrder = "pre"
+    activation: Activation = "relu"
+    dropout: float = 0.1
+    norm_eps: float = 1e-5
+    scale_embeddings: bool = True
+    """Multiply token embeddings by sqrt(d_model), section 3.4 of the paper; BERT and GPT do not."""
+    tied_embeddings: bool = True
+    """The output projection is the transposed embedding (Press and Wolf 2017, https://arxiv.org/abs/1608.05859)."""
+    final_bias: bool = True
+    """A bias on the logits."""
+    pad_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is {getattr(self, name)!r}, allowed: {', '.join(allowed)}"
+            for name, allowed in _CHOICES.items()
+            if getattr(self, name) not in allowed
+        ]
+        problems += [
+            f"{name} is {getattr(self, name)!r}, it must be a whole number of at least 1"
+            for name in ("vocab_size", "d_model", "d_ff", "num_heads", "max_seq_len")
+            if not _is_int(getattr(self, name)) or getattr(self, name) < 1
+        ]
+        problems += self._layer_problems() + self._token_problems()
+        if not problems and self.d_model % self.num_heads:
+            problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if not problems and self.positions == "sinusoidal" and self.d_model % 2:
+            problems.append(f"d_model {self.d_model} is odd; sinusoidal positions need an even one")
+        if not 0.0 <= self.dropout < 1.0:
+            problems.append(f"dropout is {self.dropout!r}, allowed: 0 <= dropout < 1")
+        if not self.norm_eps > 0.0:
+            problems.append(f"norm_eps is {self.norm_eps!r}, it must be positive")
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+    def _layer_problems(self) -> list[str]:
+        wanted = {
+            "num_encoder_layers": self.architecture != "decoder",
+            "num_decoder_layers": self.architecture != "encoder",
+        }
+        problems = []
+        for name, needed in wanted.items():
+            value = getattr(self, name)
+            if not _is_int(value) or (value < 1 if needed else value != 0):
+                rule = "at least 1" if needed else "0"
+                problems.append(f"{name} is {value!r}, it must be {rule} for architecture {self.architecture!r}")
+        return problems
+
+    def _token_problems(self) -> list[str]:
+        return [
+            f"{name} is {getattr(self, name)!r}, allowed: 0 to vocab_size - 1"
+            for name in ("pad_id", "bos_id", "eos_id")
+            if not _is_int(getattr(self, name)) or not 0 <= getattr(self, name) < self.vocab_size
+        ]
+
+    @property
+    def head_size(self) -> int:
+        """D, the width of one attention head."""
+        return self.d_model // self.num_heads
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
+        """Build from a mapping; unknown or missing fields raise ConfigError by name."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - set(fields))
+        if unknown:
+            raise ConfigError(f"unknown fields: {', '.join(unknown)}; known: {', '.join(fields)}")
+        missing = [
+            name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values
+        ]
+        if missing:
+            raise ConfigError(f"missing fields: {', '.join(missing)}")
+        return cls(**values)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> ModelConfig:
+        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,76 @@
+"""Sentence pairs from files: tab-separated, UTF-8, plain or compressed with xz or gz."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+MAX_CHARACTERS = 2_000
+"""A longer sentence is taken for a broken line."""
+
+
+class DataError(ValueError):
+    """A data file that cannot be used."""
+
+
+@dataclass
+class PairFile:
+    """The pairs of one file, first language first, and how many lines were left out, by reason."""
+
+    path: Path
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    malformed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def num_malformed(self) -> int:
+        return sum(self.malformed.values())
+
+
+def open_text(path: Path) -> IO[str]:
+    """Open a text file for reading, decompressing by its suffix (.xz, .gz)."""
+    openers = {".xz": lzma.open, ".gz": gzip.open}
+    opener = openers.get(path.suffix)
+    if opener is None:
+        return path.open(encoding="utf-8", newline="\n")
+    return opener(path, "rt", encoding="utf-8", newline="\n")  # type: ignore[operator,no-any-return]
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file; DataError where it is missing or damaged."""
+    try:
+        with open_text(path) as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+    except FileNotFoundError as error:
+        raise DataError(f"there is no data file {path}") from error
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def read_pairs(path: Path) -> PairFile:
+    """All well-formed pairs of a file; the others are counted by what is wrong with them."""
+    result = PairFile(path)
+    for line in read_lines(path):
+        columns = line.split("\t")
+        problem = _problem(columns)
+        if problem:
+            result.malformed[problem] = result.malformed.get(problem, 0) + 1
+        else:
+            result.pairs.append((columns[0].strip(), columns[1].strip()))
+    if not result.pairs:
+        raise DataError(f"{path} has no pair: a line is two sentences with a tab between them")
+    return result
+
+
+def _problem(columns: list[str]) -> str | None:
+    if len(columns) != 2:
+        return "not two columns"
+    if not all(column.strip() for column in columns):
+        return "an empty column"
+    if any(len(column) > MAX_CHARACTERS for column in columns):
+        return f"more than {MAX_CHARACTERS} characters"
+    return None

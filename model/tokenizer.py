@@ -1,0 +1,141 @@
+"""Text to token ids and back, through Hugging Face `tokenizers`; free of torch, because the service imports it.
+
+A `tokenizer.json` holds all that a tokenizer does, so nothing else is saved. Byte-pair encoding (Sennrich et al. 2016,
+https://arxiv.org/abs/1508.07909) falls back to bytes for characters that it has not seen, so no text is lost to <unk>;
+WordPiece (Schuster and Nakajima 2012) is what BERT uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+SPECIAL_TOKENS = (PAD, BOS, EOS, UNK)
+"""Always the first four, so their ids are 0 to 3."""
+
+_WORD_START = "▁"
+_BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_MAX_ALPHABET = 400
+"""Characters with a token of their own; rarer ones are spelled in bytes."""
+
+
+class TokenizerError(ValueError):
+    """A tokenizer that cannot be read, or a token that it does not have."""
+
+
+def language_tag(code: str) -> str:
+    """The special token that opens a source text and names the language wanted, after Johnson et al. 2017,
+    https://arxiv.org/abs/1611.04558: 'de' -> '<2de>'."""
+    return f"<2{code}>"
+
+
+class Tokenizer:
+    """A tokenizer file, with text encoded as it is: special tokens are the caller's business."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        # A user who types "</s>" means those four characters; the ids of special tokens are only ever added by code.
+        # The file has no place for this switch, so it is set on every tokenizer.
+        self._backend.encode_special_tokens = True
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        try:
+            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise TokenizerError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+        except Exception as error:  # the library raises bare Exception for a malformed file
+            raise TokenizerError(f"{path} is not a tokenizer.json: {error}") from error
+        return cls(backend)
+
+    def save(self, path: Path) -> None:
+        path.write_text(self._backend.to_str(pretty=True) + "\n", encoding="utf-8")
+
+    @property
+    def vocab_size(self) -> int:
+        return self._backend.get_vocab_size()
+
+    def token_id(self, token: str) -> int:
+        """The id of one token; TokenizerError names a token that is not in the vocabulary."""
+        token_id = self._backend.token_to_id(token)
+        if token_id is None:
+            raise TokenizerError(f"the tokenizer has no token {token!r}")
+        return token_id
+
+    def token(self, token_id: int) -> str:
+        """The token of one id; TokenizerError where there is none."""
+        token = self._backend.id_to_token(token_id)
+        if token is None:
+            raise TokenizerError(f"the tokenizer has no token with the id {token_id}, allowed: 0 to {self.vocab_size - 1}")
+        return token
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of the text alone; a special token's spelling inside it is text like any other."""
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, without special tokens."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+
+
+def train(
+    texts: Iterable[str],
+    vocab_size: int,
+    kind: Literal["bpe", "wordpiece"] = "bpe",
+    extra_tokens: Sequence[str] = (),
+) -> Tokenizer:
+    """Learn a vocabulary of `vocab_size` tokens from `texts`; `extra_tokens` (language tags) follow the special tokens."""
+    if kind not in ("bpe", "wordpiece"):
+        raise TokenizerError(f"tokenizer kind is {kind!r}, allowed: bpe, wordpiece")
+    backend, trainer = (_bpe if kind == "bpe" else _wordpiece)(vocab_size, [*SPECIAL_TOKENS, *extra_tokens])
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(_with_ordinary_byte_tokens(backend))
+
+
+def _with_ordinary_byte_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The trainer takes byte tokens only as special ones, which decoding would skip; byte fallback needs ordinary ones."""
+    description = json.loads(backend.to_str())
+    description["added_tokens"] = [t for t in description["added_tokens"] if t["content"] not in _BYTE_TOKENS]
+    return tokenizers.Tokenizer.from_str(json.dumps(description))
+
+
+def _bpe(vocab_size: int, special_tokens: list[str]) -> tuple[tokenizers.Tokenizer, trainers.Trainer]:
+    backend = tokenizers.Tokenizer(models.BPE(unk_token=UNK, byte_fallback=True))
+    backend.normalizer = normalizers.NFC()
+    # Punctuation and digits stand alone, so that "dog." and "dog" share a token and any number can be copied.
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=_WORD_START, prepend_scheme="always"),
+            pre_tokenizers.Punctuation(behavior="isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+        ]
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_WORD_START, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*special_tokens, *_BYTE_TOKENS],
+        limit_alphabet=_MAX_ALPHABET,
+        show_progress=False,
+    )
+    return backend, trainer
+
+
+def _wordpiece(vocab_size: int, special_tokens: list[str]) -> tuple[tokenizers.Tokenizer, trainers.Trainer]:
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=UNK))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=False)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special_tokens, show_progress=False)
+    return backend, trainer

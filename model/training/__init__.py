@@ -1,0 +1,1 @@
+"""Training: configuration, examples, batches, optimizers, the loop, its checkpoints and its reports."""

@@ -1,0 +1,116 @@
+"""The transformer: one module, three architectures.
+
+`encoder_decoder` is Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), `encoder` is BERT (Devlin et al. 2019,
+https://arxiv.org/abs/1810.04805), `decoder` is GPT (Radford et al. 2018). Rows are padded on the right, and `lengths`
+counts the real positions of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from model.config import ModelConfig
+from model.layers import DecoderLayer, Embedding, EncoderLayer, KeyValue
+
+
+class Transformer(nn.Module):
+    """A transformer built from its configuration, with weights drawn afresh."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = Embedding(config)
+        self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        # Pre-norm leaves the last sum without a norm, so each stack ends in one.
+        self.encoder_norm = self._stack_norm(config.num_encoder_layers)
+        self.decoder_norm = self._stack_norm(config.num_decoder_layers)
+        if config.num_decoder_layers and not config.tied_embeddings:
+            self.projection = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        if config.num_decoder_layers and config.final_bias:
+            self.final_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.apply(self._initialise)
+
+    def _stack_norm(self, num_layers: int) -> nn.Module:
+        if num_layers and self.config.norm_order == "pre":
+            return nn.LayerNorm(self.config.d_model, eps=self.config.norm_eps)
+        return nn.Identity()
+
+    def _initialise(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, Embedding):
+            # E^-1/2, so that the tied projection starts with logits of unit size; the embedding's scale undoes it.
+            nn.init.normal_(module.token.weight, std=self.config.d_model**-0.5)
+            if self.config.positions == "learned":
+                nn.init.normal_(module.position, std=0.02)
+
+    def encode(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        """`input_ids` (B,S), `lengths` (B) -> one vector a token, (B,S,E)."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        states = self.embedding(input_ids, positions)
+        for layer in self.encoder_layers:
+            states = layer(states, lengths)
+        return self.encoder_norm(states)  # type: ignore[no-any-return]
+
+    def cross_cache(self, memory: Tensor) -> list[KeyValue]:
+        """The encoder's output (B,S,E) -> each decoder layer's cross keys and values (B,S,H*D)."""
+        return [layer.cross_attention.keys_and_values(memory) for layer in self.decoder_layers]  # type: ignore[union-attr,operator]
+
+    def empty_cache(self, num_rows: int, capacity: int) -> list[KeyValue]:
+        """A cache of zeros for each decoder layer, (num_rows, capacity, E)."""
+        reference = self.embedding.token.weight
+        shape = (num_rows, capacity, self.config.d_model)
+        return [KeyValue(reference.new_zeros(shape), reference.new_zeros(shape)) for _ in self.decoder_layers]
+
+    def decode(
+        self,
+        input_ids: Tensor,
+        write_indices: Tensor,
+        cache: Sequence[KeyValue],
+        cross_cache: Sequence[KeyValue] | None = None,
+        source_lengths: Tensor | None = None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """Advance each row by T tokens: states (B,T,E) and the new cache.
+
+        `input_ids` (B,T) stand at positions write_indices[b] to write_indices[b]+T-1 of row b, so one call serves prefill
+        (write index 0), chunks and single steps. A row with fewer than T new tokens is padded on the right; what its
+        padding leaves in the cache is out of sight until the next call overwrites it.
+        """
+        positions = write_indices[:, None] + torch.arange(input_ids.shape[1], device=input_ids.device)
+        states = self.embedding(input_ids, positions)
+        new_cache = []
+        for index, layer in enumerate(self.decoder_layers):
+            source = cross_cache[index] if cross_cache is not None else None
+            states, layer_cache = layer.step(states, cache[index], write_indices, source, source_lengths)  # type: ignore[operator]
+            new_cache.append(layer_cache)
+        return self.decoder_norm(states), new_cache
+
+    def project(self, states: Tensor) -> Tensor:
+        """The decoder's output (...,E) -> logits over the vocabulary (...,V)."""
+        weight = self.embedding.token.weight if self.config.tied_embeddings else self.projection.weight
+        return nn.functional.linear(states, weight, self.final_bias if self.config.final_bias else None)
+
+    def forward(
+        self, target_ids: Tensor, source_ids: Tensor | None = None, source_lengths: Tensor | None = None
+    ) -> Tensor:
+        """Teacher forcing without a cache: `target_ids` (B,T), and the source of an encoder-decoder, -> states (B,T,E).
+
+        `project` turns the states into logits; training projects the positions that count and no padding.
+        """
+        cross_cache: Sequence[KeyValue | None] = [None] * len(self.decoder_layers)
+        if source_ids is not None and source_lengths is not None:
+            cross_cache = self.cross_cache(self.encode(source_ids, source_lengths))
+        positions = torch.arange(target_ids.shape[1], device=target_ids.device)[None]
+        states = self.embedding(target_ids, positions)
+        for layer, source in zip(self.decoder_layers, cross_cache, strict=True):
+            states = layer(states, source, source_lengths)
+        return self.decoder_norm(states)  # type: ignore[no-any-return]
+
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())

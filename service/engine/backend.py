@@ -1,0 +1,62 @@
+"""What the engine asks of a runtime: a table of cache rows, and four verbs on it.
+
+The engine hands over token ids and row numbers and gets candidates back; tensors, devices and files are the runtime's own
+business. Shape letters: B batch, S source, T target, N candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+class Candidates(NamedTuple):
+    """The likeliest next tokens of each row, best first: ids (B,N) and log-probabilities (B,N)."""
+
+    ids: Ids
+    log_probs: Floats
+
+
+class RowTable(Protocol):
+    """The caches of up to `max_rows` sequences that advance together. Active rows are the first ones, without gaps.
+
+    A table is used by one thread at a time.
+    """
+
+    def encode(self, input_ids: Ids, lengths: Ids, rows: Sequence[Sequence[int]]) -> None:
+        """Run the encoder over `input_ids` (B,S), `lengths` (B), and make source b the source of each of rows[b]."""
+
+    def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
+        """Advance the first B rows by one token: `input_ids` (B) are written at `write_indices` (B) of their caches.
+
+        The result may be overwritten by the next step.
+        """
+
+    def copy_cache(self, copies: Sequence[tuple[int, int]], length: int) -> None:
+        """For each (source, destination): copy the first `length` cached positions between rows of one source text."""
+
+    def move_row(self, source: int, destination: int, length: int) -> None:
+        """Make the row `destination` what `source` is: its source text and `length` cached positions."""
+
+    def take_rows(self, other: RowTable, rows: Sequence[tuple[int, int]], length: int) -> None:
+        """For each (row of `other`, row here): bring over the source text and `length` cached positions."""
+
+
+class Backend(Protocol):
+    """A loaded model. Several threads may use it at once, each with tables of its own."""
+
+    eos_id: int
+    bos_id: int
+    pad_id: int
+    num_candidates: int
+    max_source_tokens: int
+    max_target_tokens: int
+
+    def new_table(self, max_rows: int) -> RowTable:
+        """An empty table; its memory is taken as rows and capacity are needed."""

@@ -1,0 +1,81 @@
+"""The two graphs of an encoder-decoder bundle as ONNX Runtime sessions, and how blocks are bound to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from export.bundle import Bundle
+from service.engine.backend import Ids
+from service.runtime.memory import Block, CudaMemory, HostMemory, Memory
+
+_INT64 = np.dtype(np.int64)
+
+
+def open_session(path: Path, device: str, num_threads: int) -> Any:
+    """An ONNX Runtime session of one graph; `num_threads` compute each operator on the CPU."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    # A waiting thread that spins would take the core from the other loop.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if device == "cuda":
+        # The default doubles the arena whenever it grows, and odd shapes make it grow for ever.
+        providers.insert(0, ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}))
+    return ort.InferenceSession(str(path), options, providers=providers)
+
+
+def memory_of(device: str) -> Memory:
+    return CudaMemory() if device == "cuda" else HostMemory()
+
+
+class DecoderGraphs:
+    """Encoder and decoder of one bundle in one precision on one device; safe to use from several threads."""
+
+    def __init__(self, bundle: Bundle, precision: str, device: str, num_threads: int, memory: Memory | None = None) -> None:
+        config = bundle.config
+        self.memory = memory or memory_of(device)
+        self.encoder = open_session(bundle.graph_path(precision, "encoder"), device, num_threads)
+        self.decoder = open_session(bundle.graph_path(precision, "decoder"), device, num_threads)
+        self.num_layers, self.width = config.num_decoder_layers, config.d_model
+        self.num_candidates = bundle.manifest.decoding.num_candidates
+        self.max_source_tokens = bundle.manifest.limits.max_source_tokens
+        self.max_target_tokens = bundle.manifest.limits.max_target_tokens
+        caches = [spec for spec in bundle.graph(precision, "decoder").inputs if spec.name == "key_cache.0"]
+        self.dtype: np.dtype[Any] = np.dtype(caches[0].dtype)
+        pairs = [(f"{{}}key{{}}.{i}", f"{{}}value{{}}.{i}") for i in range(self.num_layers)]
+        flat = [template for pair in pairs for template in pair]
+        self.cache_names = [template.format("", "_cache") for template in flat]
+        self.new_cache_names = [template.format("new_", "_cache") for template in flat]
+        self.cross_names = [template.format("cross_", "") for template in flat]
+
+    def encode(self, input_ids: Ids, lengths: Ids, scratch: Block) -> Block:
+        """Run the encoder into `scratch`, layer after layer; the result is a view of it as (layers, B, S, width)."""
+        num_sources, longest = input_ids.shape
+        packed = scratch.view((scratch.shape[0], num_sources, longest, self.width))
+        binding = self.encoder.io_binding()
+        ids = np.ascontiguousarray(input_ids)
+        binding.bind_input("input_ids", "cpu", 0, _INT64, ids.shape, ids.ctypes.data)
+        binding.bind_input("lengths", "cpu", 0, _INT64, lengths.shape, lengths.ctypes.data)
+        for layer, name in enumerate(self.cross_names):
+            shape = (num_sources, longest, self.width)
+            binding.bind_output(name, self.memory.name, 0, self.dtype, shape, packed.pointer(layer))
+        self.encoder.run_with_iobinding(binding)
+        return packed
+
+    def bind_blocks(self, binding: Any, num_rows: int, cache: Block, cross: Block) -> None:
+        """Bind the first `num_rows` rows of both blocks; the new caches go where the old ones are."""
+        device = self.memory.name
+        cache_shape, cross_shape = (num_rows, *cache.shape[2:]), (num_rows, *cross.shape[2:])
+        for layer in range(cache.shape[0]):
+            pointer = cache.pointer(layer)
+            binding.bind_input(self.cache_names[layer], device, 0, self.dtype, cache_shape, pointer)
+            binding.bind_output(self.new_cache_names[layer], device, 0, self.dtype, cache_shape, pointer)
+            binding.bind_input(self.cross_names[layer], device, 0, self.dtype, cross_shape, cross.pointer(layer))

@@ -1,0 +1,159 @@
+"""Where caches live: blocks of (layers, rows, capacity, width), in host memory or on a CUDA device.
+
+One block holds all layers, at a fixed distance from each other, so a row is copied in all of them by one call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime as ort
+
+
+class Block(Protocol):
+    """(layers, rows, capacity, width) numbers; a graph sees one layer as (rows, capacity, width) through its pointer."""
+
+    shape: tuple[int, int, int, int]
+
+    def pointer(self, layer: int) -> int:
+        """The address of one layer's first row."""
+
+    def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
+        """Copy the first `length` positions of `other_row` of `other`, in every layer, to `row` here."""
+
+    def copy_rows(self, other: Block, num_rows: int, length: int) -> None:
+        """Copy the first `length` positions of the first `num_rows` rows of `other`, in every layer."""
+
+    def view(self, shape: tuple[int, int, int, int]) -> Block:
+        """The same memory with another shape of no more numbers."""
+
+
+class Memory(Protocol):
+    """A device that blocks can be taken from. `name` is ONNX Runtime's name for it."""
+
+    name: str
+
+    def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> Block:
+        """A new block; its content is not defined."""
+
+
+class HostBlock:
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.shape = array.shape
+        self.array = array
+
+    def pointer(self, layer: int) -> int:
+        return int(self.array.ctypes.data + layer * self.array.strides[0])
+
+    def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
+        assert isinstance(other, HostBlock)
+        self.array[:, row, :length] = other.array[:, other_row, :length]
+
+    def copy_rows(self, other: Block, num_rows: int, length: int) -> None:
+        assert isinstance(other, HostBlock)
+        self.array[:, :num_rows, :length] = other.array[:, :num_rows, :length]
+
+    def view(self, shape: tuple[int, int, int, int]) -> HostBlock:
+        return HostBlock(self.array.reshape(-1)[: math.prod(shape)].reshape(shape))
+
+
+class HostMemory:
+    name = "cpu"
+
+    def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> HostBlock:
+        # Zeros, because padding that a graph multiplies by a weight of zero must not be a NaN.
+        return HostBlock(np.zeros(shape, dtype))
+
+
+class CudaRuntime(Protocol):
+    """The two functions of CUDA's runtime library that blocks need."""
+
+    def copy_2d(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
+    ) -> None:
+        """Copy `height` runs of `width` bytes between device addresses, each run a pitch further on."""
+
+    def clear(self, target: int, num_bytes: int) -> None:
+        """Set device memory to zero bytes."""
+
+
+class CudaError(RuntimeError):
+    """A call of CUDA's runtime library failed."""
+
+
+class CudaLibrary:
+    """`libcudart`, which onnxruntime-gpu has already loaded into the process."""
+
+    _DEVICE_TO_DEVICE = 3
+
+    def __init__(self, library: ctypes.CDLL | None = None) -> None:
+        self._library = library or ctypes.CDLL("libcudart.so.13")
+        size, address = ctypes.c_size_t, ctypes.c_void_p
+        self._library.cudaMemcpy2D.argtypes = [address, size, address, size, size, size, ctypes.c_int]
+        self._library.cudaMemset.argtypes = [address, ctypes.c_int, size]
+        self._library.cudaGetErrorString.restype = ctypes.c_char_p
+
+    def copy_2d(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
+    ) -> None:
+        self._check(
+            self._library.cudaMemcpy2D(
+                target, target_pitch, source, source_pitch, width, height, self._DEVICE_TO_DEVICE
+            )
+        )
+
+    def clear(self, target: int, num_bytes: int) -> None:
+        self._check(self._library.cudaMemset(target, 0, num_bytes))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise CudaError(f"CUDA error {status}: {self._library.cudaGetErrorString(status).decode()}")
+
+
+class CudaBlock:
+    def __init__(self, shape: tuple[int, int, int, int], itemsize: int, value: Any, cuda: CudaRuntime) -> None:
+        self.shape = shape
+        self._value = value  # the owner of the memory
+        self._base = int(value.data_ptr())
+        self._itemsize = itemsize
+        self._cuda = cuda
+        self._position_bytes = shape[3] * itemsize
+        self._row_bytes = shape[2] * self._position_bytes
+        self._layer_bytes = shape[1] * self._row_bytes
+
+    def pointer(self, layer: int) -> int:
+        return self._base + layer * self._layer_bytes
+
+    def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
+        assert isinstance(other, CudaBlock)
+        target, source = self._base + row * self._row_bytes, other._base + other_row * other._row_bytes
+        width = length * self._position_bytes
+        self._cuda.copy_2d(target, self._layer_bytes, source, other._layer_bytes, width, self.shape[0])
+
+    def copy_rows(self, other: Block, num_rows: int, length: int) -> None:
+        assert isinstance(other, CudaBlock)
+        width = length * self._position_bytes
+        for layer in range(self.shape[0]):
+            self._cuda.copy_2d(
+                self.pointer(layer), self._row_bytes, other.pointer(layer), other._row_bytes, width, num_rows
+            )
+
+    def view(self, shape: tuple[int, int, int, int]) -> CudaBlock:
+        return CudaBlock(shape, self._itemsize, self._value, self._cuda)
+
+
+class CudaMemory:
+    name = "cuda"
+
+    def __init__(self, device_id: int = 0, cuda: CudaRuntime | None = None) -> None:
+        self._device_id = device_id
+        self._cuda = cuda or CudaLibrary()
+
+    def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> CudaBlock:
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype.type, "cuda", self._device_id)
+        block = CudaBlock(shape, dtype.itemsize, value, self._cuda)
+        self._cuda.clear(block.pointer(0), math.prod(shape) * dtype.itemsize)
+        return block

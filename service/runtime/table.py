@@ -1,0 +1,155 @@
+"""A table of cache rows on ONNX Runtime: bound by pointer, written in place, grown in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from service.engine.backend import Candidates, Ids, RowTable
+from service.runtime.graphs import DecoderGraphs
+from service.runtime.memory import Block
+
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+_ROW_BUCKET = 8
+
+
+def bucket(length: int, limit: int) -> int:
+    """The capacity for `length` positions: multiples of 32 up to 256, of 64 up to 1,024, of 256 beyond; at most `limit`.
+
+    The attention operator's cost follows the capacity, and each growth copies the table, so steps are neither wide nor many.
+    """
+    step = 32 if length <= 256 else 64 if length <= 1024 else 256
+    return min(limit, -(-length // step) * step)
+
+
+class OnnxRowTable:
+    """Rows of one model. The first `len(input_ids)` rows of a step are active; see `service.engine.backend.RowTable`."""
+
+    def __init__(self, graphs: DecoderGraphs, max_rows: int) -> None:
+        self._graphs, self._max_rows = graphs, max_rows
+        self._cache: Block | None = None
+        self._cross: Block | None = None
+        self._scratch: Block | None = None
+        self._source_lengths: Ids = np.ones(max_rows, dtype=np.int64)
+        self._input_ids: Ids = np.zeros(max_rows, dtype=np.int64)
+        self._write_indices: Ids = np.zeros(max_rows, dtype=np.int64)
+        self._last_indices: Ids = np.zeros(max_rows, dtype=np.int64)
+        num_candidates = graphs.num_candidates
+        self._candidates = Candidates(
+            np.empty((max_rows, num_candidates), np.int64), np.empty((max_rows, num_candidates), np.float32)
+        )
+        self._binding = graphs.decoder.io_binding()
+        self._bound: tuple[Any, ...] | None = None
+
+    def encode(self, input_ids: Ids, lengths: Ids, rows: Sequence[Sequence[int]]) -> None:
+        num_sources, longest = input_ids.shape
+        graphs = self._graphs
+        layers = 2 * graphs.num_layers
+        scratch = self._scratch
+        # The graph's outputs are packed, so any block of enough bytes serves; it is kept for the next time.
+        if scratch is None or scratch.shape[1] * scratch.shape[2] < num_sources * longest:
+            scratch = graphs.memory.allocate((layers, num_sources, longest, graphs.width), graphs.dtype)
+            self._scratch = scratch
+        encoded = graphs.encode(input_ids, lengths, scratch)
+        last_row = max(row for group in rows for row in group)
+        self._cross = self._reserve(self._cross, last_row + 1, longest, graphs.max_source_tokens)
+        for source, group in enumerate(rows):
+            length = int(lengths[source])
+            for row in group:
+                self._cross.copy_row(row, encoded, source, length)
+                self._source_lengths[row] = length
+
+    def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
+        num_rows = len(input_ids)
+        self._input_ids[:num_rows] = input_ids
+        self._write_indices[:num_rows] = write_indices
+        graphs = self._graphs
+        self._cache = self._fit(self._cache, num_rows, int(write_indices.max()) + 1, graphs.max_target_tokens)
+        longest_source = int(self._source_lengths[:num_rows].max())
+        self._cross = self._fit(self._cross, num_rows, longest_source, graphs.max_source_tokens)
+        self._bind(num_rows)
+        graphs.decoder.run_with_iobinding(self._binding)
+        return Candidates(self._candidates.ids[:num_rows], self._candidates.log_probs[:num_rows])
+
+    def copy_cache(self, copies: Sequence[tuple[int, int]], length: int) -> None:
+        assert self._cache is not None
+        for source, destination in copies:
+            self._cache.copy_row(destination, self._cache, source, length)
+
+    def move_row(self, source: int, destination: int, length: int) -> None:
+        self.take_rows(self, [(source, destination)], length)
+
+    def take_rows(self, other: RowTable, rows: Sequence[tuple[int, int]], length: int) -> None:
+        assert isinstance(other, OnnxRowTable)
+        last_row = max(destination for _, destination in rows)
+        longest_source = max(int(other._source_lengths[source]) for source, _ in rows)
+        self._cross = self._reserve(self._cross, last_row + 1, longest_source, self._graphs.max_source_tokens)
+        if length:
+            self._cache = self._reserve(self._cache, last_row + 1, length, self._graphs.max_target_tokens)
+        for source, destination in rows:
+            source_length = int(other._source_lengths[source])
+            assert other._cross is not None
+            self._cross.copy_row(destination, other._cross, source, source_length)
+            self._source_lengths[destination] = source_length
+            if length:
+                assert self._cache is not None and other._cache is not None
+                self._cache.copy_row(destination, other._cache, source, length)
+
+    def _fit(self, block: Block | None, num_rows: int, length: int, limit: int) -> Block:
+        """`block`, grown where it is too small, or cut where long rows have left and it is far too large."""
+        if block is not None and block.shape[2] > 2 * bucket(length, limit):
+            smaller = self._graphs.memory.allocate(
+                (block.shape[0], block.shape[1], bucket(length, limit), block.shape[3]), self._graphs.dtype
+            )
+            smaller.copy_rows(block, num_rows, smaller.shape[2])
+            return smaller
+        return self._reserve(block, num_rows, length, limit)
+
+    def _reserve(self, block: Block | None, num_rows: int, length: int, limit: int) -> Block:
+        """`block`, or a larger one with the same content, with room for `num_rows` rows of `length` positions."""
+        if block is not None and num_rows <= block.shape[1] and length <= block.shape[2]:
+            return block
+        rows, capacity = num_rows, length
+        if block is not None:
+            # Rows come one by one under load, so their number doubles; positions grow by buckets.
+            rows = block.shape[1] if num_rows <= block.shape[1] else max(num_rows, 2 * block.shape[1])
+            capacity = max(length, block.shape[2])
+        rows = min(self._max_rows, -(-rows // _ROW_BUCKET) * _ROW_BUCKET)
+        graphs = self._graphs
+        larger = graphs.memory.allocate(
+            (2 * graphs.num_layers, rows, bucket(capacity, limit), graphs.width), graphs.dtype
+        )
+        if block is not None:
+            larger.copy_rows(block, block.shape[1], block.shape[2])
+        return larger
+
+    def _bind(self, num_rows: int) -> None:
+        """Bind the first `num_rows` rows; the pointers stay bound for as long as nothing moves."""
+        assert self._cache is not None and self._cross is not None
+        key = (num_rows, id(self._cache), id(self._cross))
+        is_host = self._graphs.memory.name == "cpu"
+        if key != self._bound:
+            self._graphs.bind_blocks(self._binding, num_rows, self._cache, self._cross)
+            self._bind_host_arrays(num_rows)
+            self._bound = key
+        elif not is_host:
+            self._bind_host_arrays(num_rows)  # binding is what copies them to the device
+
+    def _bind_host_arrays(self, num_rows: int) -> None:
+        inputs = {
+            "input_ids": (self._input_ids, (num_rows, 1)),
+            "write_indices": (self._write_indices, (num_rows,)),
+            "last_indices": (self._last_indices, (num_rows,)),
+            "source_lengths": (self._source_lengths, (num_rows,)),
+        }
+        for name, (array, shape) in inputs.items():
+            self._binding.bind_input(name, "cpu", 0, _INT64, shape, array.ctypes.data)
+        outputs = {
+            "candidate_ids": (self._candidates.ids, _INT64),
+            "candidate_log_probs": (self._candidates.log_probs, _FLOAT32),
+        }
+        for name, (candidates, dtype) in outputs.items():
+            shape = (num_rows, self._graphs.num_candidates)
+            self._binding.bind_output(name, "cpu", 0, dtype, shape, candidates.ctypes.data)
