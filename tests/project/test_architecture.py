@@ -1,0 +1,139 @@
+"""The invariants of docs/architecture.md that can be read off the source."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("model", "export", "service", "bench")
+NEVER_SERVED = ("torch", "transformers", "onnx", "onnxscript", "onnx_ir")
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+
+
+def sources(folder: str) -> list[Path]:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files, f"{folder}/ has no Python files"
+    return files
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of what a file imports anywhere; `from a import b` gives both a and a.b, as b may be a module."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno}: a relative import"
+            assert node.module
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        pytest.param("model", ("export", "service", "bench", "tests"), id="model-stands-alone"),
+        pytest.param("export", ("service", "bench", "tests"), id="export-knows-model-only"),
+        pytest.param("service", (*NEVER_SERVED, "bench", "tests"), id="service-is-torch-free"),
+        pytest.param(
+            "service/engine",
+            ("fastapi", "starlette", "uvicorn", "pydantic", "onnxruntime", "service.runtime", "service.routes"),
+            id="engine-knows-neither-http-nor-runtime",
+        ),
+        pytest.param(
+            "service/runtime",
+            ("asyncio", "anyio", "fastapi", "starlette", "uvicorn", "service.routes", "service.schemas"),
+            id="runtime-knows-neither-asyncio-nor-http",
+        ),
+    ],
+)
+def test_dependencies_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
+    found = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sources(folder)
+        for module in imports(path)
+        if is_in(module, forbidden)
+    ]
+    assert found == []
+
+
+def test_service_takes_only_the_contract_from_the_other_packages() -> None:
+    allowed = ("export.bundle", "export.manifest", "model.config", "model.tokenizer")
+    found = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sources("service")
+        for module in imports(path)
+        if is_in(module, ("export", "model")) and module not in ("export", "model") and not is_in(module, allowed)
+    }
+    assert found == set()
+
+
+def test_serving_process_never_imports_torch() -> None:
+    program = f"""
+import importlib, pkgutil, sys
+import service
+for module in pkgutil.walk_packages(service.__path__, "service."):
+    importlib.import_module(module.name)
+print(*[name for name in {NEVER_SERVED!r} if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield (node.func.id if isinstance(node.func, ast.Name) else node.func.attr), node
+
+
+def is_error_status(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value >= 400
+
+
+def test_one_file_maps_errors_to_statuses() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno} {name}"
+        for path in sources("service")
+        if path.name != "error_handlers.py"
+        for name, call in calls(ast.parse(path.read_text(encoding="utf-8")))
+        if name == "HTTPException"
+        or any(keyword.arg == "status_code" and is_error_status(keyword.value) for keyword in call.keywords)
+    ]
+    assert found == []
+
+
+def test_no_settings_are_made_at_import() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno} {name}"
+        for path in sources("service")
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr)
+        for name, call in calls(statement)
+        if name in ("Settings", "load_settings")
+    ]
+    assert found == []
+
+
+def test_files_and_functions_stay_small() -> None:
+    found = []
+    for path in (path for package in PACKAGES for path in sources(package)):
+        text = path.read_text(encoding="utf-8")
+        if (count := len(text.splitlines())) > MAX_FILE_LINES:
+            found.append(f"{path.relative_to(ROOT)}: {count} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines")
+    assert found == []
