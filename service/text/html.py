@@ -1,8 +1,8 @@
 """HTML to a `Plan`: the text between the tags is translated, everything else keeps every byte.
 
-The document is tokenised (turbohtml, the WHATWG's algorithm, see docs/decisions/0032-html.md) but never built into a tree
-and written again, so tags, attributes, comments, scripts and even mistakes come out as they went in. Each run of text
-between two tags is translated by itself: a sentence with inline markup is several runs.
+The document is tokenised (turbohtml, the WHATWG's algorithm, see docs/decisions/0032-html.md) but never built into a
+tree and written again, so tags, attributes, comments, scripts and even mistakes come out as they went in. Each run of
+text between two tags is translated by itself: a sentence with inline markup is several runs.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ _WHITE_SPACE = re.compile(r"[ \t\n\f\r]+|[^ \t\n\f\r]+")
 def split_html(document: str, language: str, max_tokens: int, count_tokens: CountTokens) -> Plan:
     """Cut the text of an HTML document or fragment into sentences of `language` of at most `max_tokens` tokens each.
 
-    Nothing inside of `translate="no"`, `class="notranslate"`, code or scripts is a segment. With the segments left as they
-    are, `join` gives `document` again to the last character.
+    Nothing inside of `translate="no"`, `class="notranslate"`, code or scripts is a segment. With the segments left as
+    they are, `join` gives `document` again to the last character.
     """
     runs = list(_runs(document))
     parts = [list(cut_text(run.text, language)) for run in runs]
@@ -100,6 +100,23 @@ def split_html(document: str, language: str, max_tokens: int, count_tokens: Coun
                 pieces.append(Segment(piece, source) if for_model else source)
                 position += len(piece)
         end = run.bounds[-1]
+    pieces.append(document[end:])
+    return Plan(pieces, escape_text)
+
+
+def find_runs(document: str) -> Plan:
+    """A plan with one segment for each run of text between two tags, of any length, for a caller that cuts sentences
+    itself; no second round is meant for it.
+    """
+    pieces: list[str | Segment] = []
+    end = 0
+    for run in _runs(document):
+        text = run.text.strip()
+        first = len(run.text) - len(run.text.lstrip())
+        start, stop = run.bounds[first], run.bounds[first + len(text)]
+        if text:
+            pieces += [document[end:start], Segment(text, document[start:stop])]
+            end = stop
     pieces.append(document[end:])
     return Plan(pieces, escape_text)
 

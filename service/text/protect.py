@@ -1,9 +1,9 @@
 """Spans that a translation must carry over unchanged: links, addresses, placeholders, tags, emoji; and numbers.
 
-Two decisions are taken here. `cut_sentence` takes out, before the first round, the spans that the model does not need to
-see: at the edge of a sentence, between clauses, or so long that a model would spell them byte by byte. All others stay in
-place, since a sentence reads better whole; `missing_spans` then finds what the model dropped, and `cut_around` is the way
-out: the text around every span is translated on its own.
+Two decisions are taken here. `cut_sentence` takes out, before the first round, the spans that the model does not need
+to see: at the edge of a sentence, between clauses, or so long that a model would spell them byte by byte. All others
+stay in place, since a sentence reads better whole; `missing_spans` then finds what the model dropped, and `cut_around`
+is the way out: the text around every span is translated on its own.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     sentences: list[str] = sentencex.segment(language, text)
     if len(sentences) < 2:
         return [text]
-    # A boundary inside an address has no white space before it; other spans that may be cut begin with these characters.
+    # A boundary inside an address has no white space before it; other spans with a space inside begin with these.
     may_cut_span = _SPAN_WITH_SPACE.search(text) or not all(sentence[-1].isspace() for sentence in sentences[:-1])
     inside = find_spans(text) if may_cut_span else []
     merged: list[str] = []
