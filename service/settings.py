@@ -43,7 +43,7 @@ class Settings(BaseSettings):
         "auto", description="Precision of the graphs to load; auto takes the fastest of the bundle for the device."
     )
     loops: int = Field(
-        0, ge=0, description="Decoding loops for each model, sharing its weights; 0 takes one for each spare CPU core."
+        0, ge=0, description="Decoding loops for each model, sharing its weights; 0 takes one for each CPU core."
     )
     threads: Count = Field(1, description="CPU threads of each decoding loop.")
 
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     max_waiting_tokens: Count = Field(65_536, description="Most tokens that wait for a model; more get a 429.")
     max_batch_tokens: Count = Field(4096, description="Most tokens, padding included, of one encoder batch.")
     max_rows: Count = Field(
-        64, description="Rows of the key-value cache of each loop; a beam takes one row a hypothesis."
+        64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4."
     )
     requests_per_minute: int = Field(0, ge=0, description="Requests that one client may make in a minute; 0 is off.")
 
