@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
-import torch
 
 from export.bundle import file_record, load_bundle
+from export.calibration import activation_ranges
 from export.graphs import TORCH_DTYPES, graph_definitions
 from export.manifest import (
     MANIFEST_NAME,
@@ -115,7 +115,7 @@ def _write_graphs(
             for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:
                 graph = traced.clone()
                 if precision == "int8":
-                    quantize(graph, weights)
+                    quantize(graph, weights, activation_ranges(checkpoint.model))
                 bind_weights(graph, weights, file)
                 name = f"{definition.name}.{precision}.onnx"
                 ir.save(graph, folder / name)

@@ -7,15 +7,18 @@ embeddings stay in float32, as in https://arxiv.org/abs/1906.00532.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from export.weights import StoredWeights
+from export.calibration import PROJECTION, Range
+from export.weights import StoredWeights, WeightError
 
 MICROSOFT = "com.microsoft"
 
+UINT8_MAX = 255
 INT8_MAX = 127
 """Scales map to -127..127: symmetric, so that weights need no zero point."""
 
@@ -29,25 +32,73 @@ class _Product(NamedTuple):
     nodes: tuple[ir.Node, ...]
 
 
-def quantize(model: ir.Model, weights: StoredWeights) -> None:
+def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range]) -> None:
     """Turn every float32 product with a constant matrix in `model` into an int8 one, in place.
 
-    The weights are still in memory: `export.weights.bind_weights` comes after this.
+    `ranges` are those of `export.calibration`. The weights are still in memory: `export.weights.bind_weights` comes after
+    this.
     """
     graph = model.graph
     model.opset_imports[MICROSOFT] = 1
-    quantized: dict[tuple[str | None, bool], tuple[ir.Value, ir.Value]] = {}
+    quantized_weights: dict[tuple[str | None, bool], _Quantized] = {}
+    quantized_inputs: dict[tuple[str | None, Range], _Quantized] = {}
     for node in list(graph):
         product = _product(node)
         if product is None:
             continue
-        weight = node.inputs[1]
+        left, weight = node.inputs[0], node.inputs[1]
+        assert left is not None
         assert weight is not None
         key = (weight.name, _is_transposed(node))
-        if key not in quantized:
-            quantized[key] = _quantize_weight(graph, weight, _is_transposed(node), weights)
-        integers, scales = quantized[key]
-        _substitute(graph, product, integers, scales)
+        name = _weight_name(weight, weights)
+        if key not in quantized_weights:
+            quantized_weights[key] = _quantize_weight(graph, weight, _is_transposed(node), name)
+        span = ranges[_module_name(name)]
+        if (left.name, span) not in quantized_inputs:
+            quantized_inputs[left.name, span] = _quantize_input(graph, node, left, span)
+        _substitute(graph, product, quantized_inputs[left.name, span], quantized_weights[key])
+
+
+class _Quantized(NamedTuple):
+    """A matrix of integers with its scale and its zero point."""
+
+    integers: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
+
+
+def _weight_name(weight: ir.Value, weights: StoredWeights) -> str:
+    assert weight.const_value is not None
+    found = weights.find(weight.const_value.numpy())
+    if found is None:
+        raise WeightError(
+            f"{weight.name} is no weight of the checkpoint; this is a fault of the exporter, please report it"
+        )
+    return found[0]
+
+
+def _module_name(weight_name: str) -> str:
+    """The linear map that a weight belongs to; a tied projection's weight is the embedding."""
+    name = weight_name.removesuffix(".transposed").removesuffix(".weight")
+    return PROJECTION if name == "embedding.token" else name
+
+
+def _quantize_input(graph: ir.Graph, node: ir.Node, states: ir.Value, span: Range) -> _Quantized:
+    """`states` as unsigned 8-bit integers, in front of `node`: values beyond `span` are clipped."""
+    scale = max(span.high - span.low, 1e-6) / UINT8_MAX
+    name = f"{states.name}.uint8"
+    quantized = ir.node(
+        "QuantizeLinear",
+        [
+            states,
+            step := _constant(graph, f"{name}.scale", np.array(scale, np.float32)),
+            zero := _constant(graph, f"{name}.zero_point", np.array(round(-span.low / scale), np.uint8)),
+        ],
+        name=name,
+    )
+    quantized.outputs[0].name = name
+    graph.insert_before(node, quantized)
+    return _Quantized(quantized.outputs[0], step, zero)
 
 
 def _is_transposed(node: ir.Node) -> bool:
@@ -70,30 +121,24 @@ def _product(node: ir.Node) -> _Product | None:
     return _Product(node, None, result, (node,))
 
 
-def _quantize_weight(
-    graph: ir.Graph, weight: ir.Value, transposed: bool, weights: StoredWeights
-) -> tuple[ir.Value, ir.Value]:
+def _quantize_weight(graph: ir.Graph, weight: ir.Value, transposed: bool, name: str) -> _Quantized:
     """The int8 form (K,N) of `weight` and its scales (N); `transposed` says that the weight is (N,K)."""
     assert weight.const_value is not None
-    values = weight.const_value.numpy()
-    found = weights.find(values)
-    name = f"{found[0] if found else weight.name}.int8"
-    largest = np.abs(values).max(axis=1 if transposed else 0)
+    name = f"{name}.int8"
+    largest = np.abs(weight.const_value.numpy()).max(axis=1 if transposed else 0)
     # A channel of zeros keeps a scale that can be divided by.
     scales = np.where(largest > 0, largest / INT8_MAX, 1.0).astype(np.float32)
     scale = _constant(graph, f"{name}.scale", scales)
     zero_point = _constant(graph, f"{name}.zero_point", np.zeros(scales.shape, np.int8))
-    nodes = [
-        ir.node("QuantizeLinear", [weight, scale, zero_point], attributes={"axis": 0 if transposed else 1}, name=name)
-    ]
+    axis = 0 if transposed else 1
+    nodes = [ir.node("QuantizeLinear", [weight, scale, zero_point], attributes={"axis": axis}, name=name)]
     if transposed:
-        nodes.append(
-            ir.node("Transpose", [nodes[0].outputs[0]], attributes={"perm": [1, 0]}, name=f"{name}.transposed")
-        )
+        perm = {"perm": [1, 0]}
+        nodes.append(ir.node("Transpose", [nodes[0].outputs[0]], attributes=perm, name=f"{name}.transposed"))
     for node in nodes:
         node.outputs[0].name = node.name
     graph.insert_before(graph[0], nodes)
-    return nodes[-1].outputs[0], scale
+    return _Quantized(nodes[-1].outputs[0], scale, zero_point)
 
 
 def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
@@ -103,12 +148,10 @@ def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
-def _substitute(graph: ir.Graph, product: _Product, integers: ir.Value, scales: ir.Value) -> None:
-    """Put one DynamicQuantizeMatMul in the place of the product and its bias."""
-    inputs = [product.node.inputs[0], integers, scales, None]
-    if product.bias is not None:
-        inputs.append(product.bias)
-    node = ir.node("DynamicQuantizeMatMul", inputs, domain=MICROSOFT, name=f"{product.node.name}.int8")
+def _substitute(graph: ir.Graph, product: _Product, left: _Quantized, right: _Quantized) -> None:
+    """Put one MatMulIntegerToFloat in the place of the product and its bias."""
+    inputs = [left.integers, right.integers, left.scale, right.scale, left.zero_point, None, product.bias]
+    node = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, name=f"{product.node.name}.int8")
     old, new = product.result, node.outputs[0]
     graph.insert_before(product.nodes[0], node)
     new.name, new.dtype, new.shape = old.name, old.dtype, old.shape
