@@ -16,7 +16,12 @@ from service.error_handlers import install_error_handlers
 from service.file_store import FileStore
 from service.health import HealthCheck
 from service.metrics import Metrics
-from service.middleware import BodyLimitMiddleware, RequestContextMiddleware, SecurityHeadersMiddleware
+from service.middleware import (
+    BodyLimitMiddleware,
+    RequestContextMiddleware,
+    SecurityHeadersMiddleware,
+    UnexpectedErrorMiddleware,
+)
 from service.models import ModelLoader, ModelRegistry
 from service.rate_limit import RateLimiter
 from service.routes import files, frontend, languages, operations, pages, translate
@@ -102,6 +107,7 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
             max_body_bytes_by_path={"/translate_file": upload_bytes},
         )
     )
+    stack.append(Middleware(UnexpectedErrorMiddleware))
     return stack
 
 
@@ -111,7 +117,9 @@ async def _stop(services: Services) -> None:
     engines = [model.engine for model in services.registry.models]
     timeout_seconds = services.settings.drain_timeout_seconds
     try:
-        await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
+        drained = await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
+        if not all(drained):
+            logger.warning("not everything was answered within %g seconds", timeout_seconds)
     finally:
         for engine in engines:
             engine.close()

@@ -1,14 +1,19 @@
-"""From the bundles on disk to models ready to run: which precision, which device, how many loops."""
+"""From a folder of bundles to running models: the only file of the HTTP layer that knows bundles and ONNX Runtime."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
 
 import onnxruntime as ort
 
 from export.bundle import Bundle, BundleError, find_bundles, load_bundle
-from model.tokenizer import Tokenizer, TokenizerError
+from export.manifest import MANIFEST_NAME
+from model.tokenizer import EOS, Tokenizer, TokenizerError, language_tag
 from service.engine.engine import Engine
 from service.engine.observer import Observer
 from service.engine.waiting import EngineLimits
@@ -17,87 +22,144 @@ from service.models import LoadedModel, ModelRegistry
 from service.runtime.backend import OnnxBackend
 from service.settings import Settings
 
-_PREFERRED = {"cpu": ("int8", "fp32"), "cuda": ("fp16", "fp32")}
-"""Precisions that a device computes in, the fastest first."""
+logger = logging.getLogger(__name__)
+
+Device = Literal["cpu", "cuda"]
+
+PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "fp32"), "cuda": ("fp16", "fp32")}
+"""What each device runs, the fastest first."""
+
+_CUDA_PROVIDER = "CUDAExecutionProvider"
 
 
 def load_models(settings: Settings, observer: Callable[[str], Observer]) -> ModelRegistry:
-    """Every bundle of the folder, verified and loaded. Raises StartupError with one line that says what to do."""
-    device = choose_device(settings.device)
+    """Every bundle of `settings.bundles`, verified and ready; its engines are not yet started.
+
+    Raises StartupError with what to do: no bundle, a damaged one, a device or a precision that cannot be had.
+    """
+    device = choose_device(settings.device, tuple(ort.get_available_providers()))
     try:
         paths = find_bundles(settings.bundles)
         if not paths:
-            raise StartupError(f"{settings.bundles} holds no bundle: make one with `python -m export CHECKPOINT BUNDLE`")
-        return ModelRegistry([_load(load_bundle(path), settings, device, observer) for path in paths])
+            raise StartupError(
+                f"there is no bundle in {settings.bundles.resolve()}: make one with `python -m export`, or name the "
+                "folder that has some with POLYHEAD_BUNDLES (--bundles)"
+            )
+        return ModelRegistry([load_model(path, device, settings, observer) for path in paths])
     except (BundleError, TokenizerError) as error:
         raise StartupError(str(error)) from error
 
 
-def choose_device(wanted: str) -> str:
-    """"cuda" where ONNX Runtime was installed with CUDA and it was not ruled out, else "cpu"."""
-    has_cuda = "CUDAExecutionProvider" in ort.get_available_providers()
-    if wanted == "cuda" and not has_cuda:
-        raise StartupError(
-            "the device is cuda, but this ONNX Runtime has no CUDA provider: install the gpu extra (make serve GPU=1), "
-            "or set POLYHEAD_DEVICE to cpu or auto"
-        )
+def load_model(path: Path, device: Device, settings: Settings, observer: Callable[[str], Observer]) -> LoadedModel:
+    """The bundle in the folder `path` on `device`. Raises BundleError, TokenizerError or StartupError."""
+    bundle = load_bundle(path)
+    manifest = bundle.manifest
+    if manifest.task != "translate" or manifest.languages is None:
+        raise StartupError(f"bundle {path} is for the task {manifest.task!r}, this version serves: translate")
+    precision = choose_precision(bundle, device, settings.precision)
+    num_loops = choose_num_loops(settings, device, os.cpu_count() or 1)
+    tokenizer = load_tokenizer(bundle)
+    engine = Engine(
+        _open_backend(bundle, precision, device, settings.threads),
+        EngineLimits(
+            max_rows=settings.max_rows,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_waiting_requests=settings.max_waiting_requests,
+            max_waiting_tokens=settings.max_waiting_tokens,
+        ),
+        num_loops=num_loops,
+        observer=observer(manifest.name),
+    )
+    logger.info(
+        "loaded model",
+        extra={"model": manifest.name, "device": device, "precision": precision, "loops": num_loops},
+    )
+    return LoadedModel(
+        name=manifest.name,
+        task=manifest.task,
+        languages=manifest.languages.codes,
+        directions=frozenset(manifest.languages.directions),
+        tokenizer=tokenizer,
+        engine=engine,
+        precision=precision,
+        device=device,
+        max_source_tokens=min(settings.max_source_tokens, manifest.limits.max_source_tokens),
+        max_new_tokens=min(settings.max_new_tokens, manifest.limits.max_target_tokens),
+        # A step of beam search chooses among twice as many candidates as the beam is wide.
+        max_beam_size=max(1, min(settings.max_beam_size, manifest.decoding.num_candidates // 2)),
+        default_beam_size=manifest.decoding.beam_size,
+        default_length_penalty=manifest.decoding.length_penalty,
+        info={
+            "sha": hashlib.sha256((path / MANIFEST_NAME).read_bytes()).hexdigest(),
+            "architecture": bundle.config.architecture,
+            "weights": manifest.weights,
+        },
+    )
+
+
+def choose_device(wanted: Literal["auto", "cpu", "cuda"], providers: tuple[str, ...]) -> Device:
+    """The device to run on; StartupError when CUDA is asked for and ONNX Runtime was built without it."""
     if wanted == "auto":
-        return "cuda" if has_cuda else "cpu"
+        return "cuda" if _CUDA_PROVIDER in providers else "cpu"
+    if wanted == "cuda" and _CUDA_PROVIDER not in providers:
+        raise StartupError(
+            f"POLYHEAD_DEVICE (--device) is 'cuda', but this ONNX Runtime offers only {', '.join(providers)}: install "
+            "polyhead[gpu] in place of polyhead[cpu], or choose cpu"
+        )
     return wanted
 
 
-def choose_precision(bundle: Bundle, wanted: str, device: str) -> str:
-    """The precision asked for, or for "auto" the device's fastest that the bundle holds."""
-    usable = [precision for precision in _PREFERRED[device] if precision in bundle.precisions]
+def choose_precision(bundle: Bundle, device: Device, wanted: str) -> str:
+    """The precision to load; StartupError when the bundle lacks it or the device does not run it."""
+    usable = [precision for precision in PRECISIONS[device] if precision in bundle.precisions]
     if wanted == "auto" and usable:
         return usable[0]
     if wanted in usable:
         return wanted
     raise StartupError(
-        f"bundle {bundle.path} cannot be served in {wanted} on {device}: it holds {', '.join(bundle.precisions)}, "
-        f"and {device} computes in {', '.join(_PREFERRED[device])}"
+        f"bundle {bundle.path} cannot run in the precision {wanted!r} on {device}: it holds "
+        f"{', '.join(bundle.precisions)}, and {device} runs {', '.join(PRECISIONS[device])}"
     )
 
 
-def _load(bundle: Bundle, settings: Settings, device: str, observer: Callable[[str], Observer]) -> LoadedModel:
-    manifest = bundle.manifest
-    if manifest.task != "translate" or manifest.languages is None:
-        raise StartupError(f"bundle {bundle.path} is for {manifest.task}, this version serves translate")
-    precision = choose_precision(bundle, settings.precision, device)
-    backend = OnnxBackend(bundle, precision, device, settings.threads)
-    limits = EngineLimits(
-        max_rows=settings.max_rows,
-        max_batch_tokens=settings.max_batch_tokens,
-        max_waiting_requests=settings.max_waiting_requests,
-        max_waiting_tokens=settings.max_waiting_tokens,
-    )
-    return LoadedModel(
-        name=bundle.name,
-        task=manifest.task,
-        languages=manifest.languages.codes,
-        directions=frozenset(manifest.languages.directions),
-        tokenizer=Tokenizer.load(bundle.tokenizer_path),
-        engine=Engine(backend, limits, choose_loops(settings, device), observer(bundle.name)),
-        precision=precision,
-        device=device,
-        max_source_tokens=min(settings.max_source_tokens, backend.max_source_tokens),
-        max_new_tokens=min(settings.max_new_tokens, backend.max_target_tokens),
-        max_beam_size=min(settings.max_beam_size, backend.num_candidates // 2),
-        default_beam_size=min(manifest.decoding.beam_size, settings.max_beam_size, backend.num_candidates // 2),
-        default_length_penalty=manifest.decoding.length_penalty,
-        info={
-            "architecture": bundle.config.architecture,
-            "precisions": list(bundle.precisions),
-            "weights": manifest.weights,
-            "training": manifest.training,
-        },
-    )
+def choose_num_loops(settings: Settings, device: Device, num_cores: int) -> int:
+    """Loops of one engine. A loop must hold the widest beam, so more loops need more rows.
 
-
-def choose_loops(settings: Settings, device: str) -> int:
-    """The loops asked for; by default one on a GPU, and on a processor as many as its cores carry."""
+    Raises StartupError when the settings name a number that leaves a loop too few rows.
+    """
+    most = settings.max_rows // settings.max_beam_size
+    if settings.loops > most:
+        raise StartupError(
+            f"POLYHEAD_LOOPS (--loops) is {settings.loops}, but POLYHEAD_MAX_ROWS (--max-rows) {settings.max_rows} "
+            f"shared among them holds no beam of POLYHEAD_MAX_BEAM_SIZE (--max-beam-size) {settings.max_beam_size}: "
+            f"choose at most {most} loops"
+        )
     if settings.loops:
         return settings.loops
-    if device == "cuda":
-        return 1
-    return max(1, len(os.sched_getaffinity(0)) // settings.threads)
+    return 1 if device == "cuda" else max(1, min(num_cores // settings.threads, most))
+
+
+def load_tokenizer(bundle: Bundle) -> Tokenizer:
+    """The bundle's tokenizer; StartupError when it does not fit the model, TokenizerError when a token is missing."""
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    if tokenizer.vocab_size > bundle.config.vocab_size:
+        raise StartupError(
+            f"bundle {bundle.path} is inconsistent: its tokenizer has {tokenizer.vocab_size} tokens, its model "
+            f"{bundle.config.vocab_size}; export it again"
+        )
+    for token in (EOS, *(language_tag(target) for _, target in sorted(_directions(bundle)))):
+        tokenizer.token_id(token)
+    return tokenizer
+
+
+def _directions(bundle: Bundle) -> tuple[tuple[str, str], ...]:
+    return bundle.manifest.languages.directions if bundle.manifest.languages else ()
+
+
+def _open_backend(bundle: Bundle, precision: str, device: Device, num_threads: int) -> OnnxBackend:
+    try:
+        return OnnxBackend(bundle, precision, device, num_threads)
+    except Exception as error:  # ONNX Runtime raises classes of its own for each kind of fault
+        raise StartupError(
+            f"ONNX Runtime cannot load bundle {bundle.path} in {precision} on {device}: {error}"
+        ) from error

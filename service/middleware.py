@@ -30,8 +30,7 @@ _DOCS_PATHS = ("/docs", "/docs/")
 class RequestContextMiddleware:
     """Gives each request its id and record; when it is answered, writes its log line and counts it.
 
-    A client's own X-Request-ID is kept if it is short and harmless, else replaced. An error that no handler knew is
-    answered here, inside, so that its answer too has its id and its line.
+    A client's own X-Request-ID is kept if it is short and harmless, else replaced.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -56,10 +55,6 @@ class RequestContextMiddleware:
 
         try:
             await self.app(scope, receive, send_with_id)
-        except Exception as error:
-            if status:  # too late for another answer; the server closes the connection
-                raise
-            await error_response(scope["path"], error)(scope, receive, send_with_id)
         finally:
             self._finish(scope, record, status)
 
@@ -81,6 +76,34 @@ class RequestContextMiddleware:
                 "inference_ms": round(record.inference_seconds * 1000, 3),
             },
         )
+
+
+class UnexpectedErrorMiddleware:
+    """Answers an error that no handler knew. Innermost, so that this answer too has its id, its line and its headers.
+
+    Starlette's own place for such errors is outside of all other middleware.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        except Exception as error:
+            if has_started:  # too late for another answer; the server closes the connection
+                raise
+            await error_response(scope["path"], error)(scope, receive, send)
 
 
 class SecurityHeadersMiddleware:

@@ -81,9 +81,7 @@ class Settings(BaseSettings):
     max_waiting_requests: Count = Field(1024, description="Most sentences that wait for a model; more get a 429.")
     max_waiting_tokens: Count = Field(65_536, description="Most tokens that wait for a model; more get a 429.")
     max_batch_tokens: Count = Field(4096, description="Most tokens, padding included, of one encoder batch.")
-    max_rows: Count = Field(
-        64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4."
-    )
+    max_rows: Count = Field(64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
     requests_per_minute: int = Field(0, ge=0, description="Requests that one client may make in a minute; 0 is off.")
 
     request_timeout_seconds: Seconds = Field(60, description="Longest time for a request, waiting included.")

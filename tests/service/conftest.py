@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,9 +34,7 @@ class Running:
 
 
 @contextmanager
-def running(
-    models: Callable[[FakeEngine], list[LoadedModel]] | None = None, **settings: Any
-) -> Iterator[Running]:
+def running(models: Callable[[FakeEngine], list[LoadedModel]] | None = None, **settings: Any) -> Iterator[Running]:
     engines: list[FakeEngine] = []
 
     def load(settings: Settings, observer: Callable[[str], Observer]) -> ModelRegistry:
@@ -65,6 +64,14 @@ def running(
         server.should_exit = True
         thread.join(10)
         assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what happens on the server's thread after a client has its answer."""
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

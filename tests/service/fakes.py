@@ -15,7 +15,12 @@ from service.engine.types import EngineStats, GenerationResult, Hypothesis, Infe
 from service.models import LoadedModel, ModelLoader, ModelRegistry
 from service.settings import Settings
 
-SENTENCES = ("Good morning, my friend.", "Guten Morgen, mein Freund.", "The house is old; where is the key?", "a b c d e")
+SENTENCES = (
+    "Good morning, my friend.",
+    "Guten Morgen, mein Freund.",
+    "The house is old; where is the key?",
+    "a b c d e",
+)
 
 
 @functools.cache
@@ -95,11 +100,12 @@ class FakeEngine:
     def start(self) -> None:
         self.calls.append("start")
 
-    def drain(self, timeout_seconds: float) -> None:
+    def drain(self, timeout_seconds: float) -> bool:
         self.calls.append("drain")
         deadline = time.monotonic() + timeout_seconds
         while self.num_running and time.monotonic() < deadline:
             time.sleep(0.005)
+        return not self.num_running
 
     def close(self) -> None:
         self.calls.append("close")

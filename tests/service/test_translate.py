@@ -47,7 +47,9 @@ def test_a_list_of_one_is_still_a_list(server: Running) -> None:
 
 
 def test_unknown_fields_and_nulls_are_accepted(server: Running) -> None:
-    nulls = dict.fromkeys(("format", "alternatives", "api_key", "beam_size", "length_penalty", "max_new_tokens", "model"))
+    nulls = dict.fromkeys(
+        ("format", "alternatives", "api_key", "beam_size", "length_penalty", "max_new_tokens", "model")
+    )
     assert server.translate(**nulls, surprise={"a": [1]}).json() == {"translatedText": "HELLO."}
 
 
