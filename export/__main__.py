@@ -1,3 +1,5 @@
+"""`python -m export`."""
+
 from export.cli import main
 
 raise SystemExit(main())

@@ -96,7 +96,7 @@ def find_bundles(folder: Path) -> list[Path]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of the bundle folder `path` without looking at its other files; BundleError if it is invalid."""
+    """Read the manifest in the folder `path` without looking at the other files; BundleError if it is invalid."""
     values = _read_json(path)
     version = values.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
@@ -111,7 +111,8 @@ def read_manifest(path: Path) -> Manifest:
             f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
         )
         raise BundleError(
-            f"{path / MANIFEST_NAME} is not a valid manifest: {problems}. Export the bundle again with `python -m export`"
+            f"{path / MANIFEST_NAME} is not a valid manifest: {problems}. "
+            "Export the bundle again with `python -m export`"
         ) from error
 
 

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=ExportOptions.num_candidates,
         metavar="N",
-        help="best tokens that a decoding step returns for each row; beam search with K beams needs 2 K (default: %(default)s)",
+        help="best tokens that a step returns for each row; K beams need 2 K (default: %(default)s)",
     )
     parser.add_argument("--force", action="store_true", help="replace the bundle if there is one")
     return parser

@@ -59,8 +59,8 @@ def export_bundle(
 ) -> Manifest:
     """Write `checkpoint` as a bundle into `folder` and return its manifest; `report` is told of each step.
 
-    The bundle is made beside its place and moved there once it has passed its parity check. Raises ExportError for options
-    that cannot be, ParityError for a precision that differs too much.
+    The bundle is made beside its place and moved there once it has passed its parity check. Raises ExportError for
+    options that cannot be, ParityError for a precision that differs too much.
     """
     options = dataclasses.replace(options, name=options.name or folder.resolve().name)
     _refuse(checkpoint, folder, options)
@@ -127,7 +127,7 @@ def _write_graphs(
 
 
 def _stored_tensors(checkpoint: Checkpoint) -> dict[str, Array]:
-    """The weights in the type in which the checkpoint holds them, and the buffers, which it does not hold, in float32."""
+    """The weights in the type that the checkpoint holds them in, and in float32 the buffers, which it does not hold."""
     model = checkpoint.model
     tensors = {name: tensor.to(checkpoint.dtype).numpy() for name, tensor in model.state_dict().items()}
     return tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()}

@@ -1,7 +1,7 @@
 """The graphs of each architecture: what goes in, what comes out, and the PyTorch module between the two.
 
 To add an architecture, write one small module with a `forward` over a mapping of named tensors, list its inputs and
-outputs with their named dimensions, and enter it in `DEFINITIONS`. Tracing, rewriting, parity and manifest follow from that.
+outputs with their named dimensions, and enter it in `DEFINITIONS`. Tracing, precisions and manifest follow from that.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Limits(_Part):
 
 
 class DecodingDefaults(_Part):
-    """What a request gets when it does not say; `num_candidates` is N, how many candidates a step gives for each row."""
+    """What a request gets when it does not say; `num_candidates` is N, what a step gives for each row."""
 
     beam_size: Annotated[int, Field(ge=1)] = 4
     length_penalty: float = 1.0

@@ -1,8 +1,8 @@
 """Parity: does a bundle compute what the PyTorch model does? Names first, then shapes, then values, then sentences.
 
 Both sides run the same ragged batches: rows of different source lengths, a prefill whose rows have different numbers of
-tokens, then steps in which rows stand at different positions. Then whole sentences are decoded greedily and compared with the
-slow decoder of `model.reference`. Every failure is collected before a precision is refused.
+tokens, then steps in which rows stand at different positions. Then whole sentences are decoded greedily and compared
+with the slow decoder of `model.reference`. Every failure is collected before a precision is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from export.graphs import GraphDefinition, graph_definitions
-from export.manifest import GraphSpec, ParityReport, PrecisionSpec, TensorSpec
+from export.manifest import ParityReport, PrecisionSpec, TensorSpec
 from export.session import Array, GraphSession
 from model.reference import greedy
 from model.transformer import Transformer
@@ -84,7 +84,7 @@ class _Differences:
 
 @dataclass
 class _Case:
-    """One ragged batch: source rows, the prefill's target tokens, how many of them are real, and the cache's capacity."""
+    """One ragged batch: source rows, the tokens of the prefill, how many of each are real, and the cache's capacity."""
 
     source_ids: Array
     source_lengths: Array
@@ -96,7 +96,10 @@ class _Case:
 def check_parity(
     model: Transformer, folder: Path, name: str, precision: PrecisionSpec, num_candidates: int
 ) -> ParityReport:
-    """Compare the graphs of one precision in `folder` with `model` (float32); ParityError lists what is out of tolerance."""
+    """Compare the graphs of one precision in `folder` with `model` (float32).
+
+    Raises ParityError with everything that is out of tolerance.
+    """
     sessions = {key: GraphSession(folder / spec.file, spec) for key, spec in precision.graphs.items()}
     problems = [problem for key, session in sessions.items() for problem in _interface_problems(key, session)]
     if problems:
@@ -174,10 +177,10 @@ def _compare(
     definitions: dict[str, GraphDefinition], sessions: dict[str, GraphSession], case: _Case, seen: _Differences
 ) -> None:
     """Prefill, then steps along the best tokens of the PyTorch model, with the two caches apart."""
-    states = []
-    for spec in (definitions["decoder"].inputs, sessions["decoder"].spec.inputs):
-        states.append({tensor.name: _zeros(tensor, case) for tensor in spec if "_cache." in tensor.name})
-    expected_state, found_state = states
+    expected_state, found_state = (
+        {tensor.name: _zeros(tensor, case) for tensor in inputs if "_cache." in tensor.name}
+        for inputs in (definitions["decoder"].inputs, sessions["decoder"].spec.inputs)
+    )
     if "encoder" in definitions:
         source = {"input_ids": case.source_ids, "lengths": case.source_lengths}
         expected_state |= _run_torch(definitions["encoder"], source) | {"source_lengths": case.source_lengths}
@@ -257,8 +260,3 @@ def _greedy(eos_id: int, sessions: dict[str, GraphSession], case: _Case, limit: 
             break
         tokens.append(int(ids[0, 0]))
     return tokens
-
-
-def graph_spec(definition: GraphDefinition, file: str) -> GraphSpec:
-    """What the manifest says about a graph."""
-    return GraphSpec(file=file, inputs=definition.inputs, outputs=definition.outputs)

@@ -1,8 +1,8 @@
 """int8: every product with a weight becomes one of 8-bit integers, weights quantised per output channel.
 
-The weights are not stored again: the graph quantises them from the shared weights file, and ONNX Runtime folds that once as
-it loads the graph, so a step sees plain int8 constants. Their scales are stored. Attention, norms, softmax and the lookup of
-embeddings stay in float32, as in https://arxiv.org/abs/1906.00532.
+The weights are not stored again: the graph quantises them from the shared weights file, and ONNX Runtime folds that
+once as it loads the graph, so a step sees plain int8 constants. Their scales are stored. Attention, norms, softmax and the
+lookup of embeddings stay in float32. Inputs are unsigned and weights signed, the pair that VNNI multiplies directly.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class _Product(NamedTuple):
 def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range]) -> None:
     """Turn every float32 product with a constant matrix in `model` into an int8 one, in place.
 
-    `ranges` are those of `export.calibration`. The weights are still in memory: `export.weights.bind_weights` comes after
-    this.
+    `ranges` are those of `export.calibration`. The weights are still in memory: `export.weights.bind_weights`
+    comes after this.
     """
     graph = model.graph
     model.opset_imports[MICROSOFT] = 1
-    quantized_weights: dict[tuple[str | None, bool], _Quantized] = {}
+    quantized_weights: dict[tuple[str, bool], _Quantized] = {}
     quantized_inputs: dict[tuple[str | None, Range], _Quantized] = {}
     for node in list(graph):
         product = _product(node)
@@ -49,8 +49,8 @@ def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range
         left, weight = node.inputs[0], node.inputs[1]
         assert left is not None
         assert weight is not None
-        key = (weight.name, _is_transposed(node))
         name = _weight_name(weight, weights)
+        key = (name, _is_transposed(node))
         if key not in quantized_weights:
             quantized_weights[key] = _quantize_weight(graph, weight, _is_transposed(node), name)
         span = ranges[_module_name(name)]
@@ -143,7 +143,8 @@ def _quantize_weight(graph: ir.Graph, weight: ir.Value, transposed: bool, name: 
 
 def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     tensor = ir.tensor(array, name=name)
-    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+    tensor_type = ir.TensorType(tensor.dtype)
+    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=tensor_type, const_value=tensor)
     graph.initializers.add(value)
     return value
 
@@ -154,7 +155,7 @@ def _substitute(graph: ir.Graph, product: _Product, left: _Quantized, right: _Qu
     node = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, name=f"{product.node.name}.int8")
     old, new = product.result, node.outputs[0]
     graph.insert_before(product.nodes[0], node)
-    new.name, new.dtype, new.shape = old.name, old.dtype, old.shape
+    new.name, new.type, new.shape = old.name, old.type, old.shape
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     for replaced in product.nodes:
         graph.remove(replaced, safe=True)

@@ -36,7 +36,7 @@ class GraphSession:
         )
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs for `inputs` (by name). The arrays of caches are written in place, and are not among the outputs."""
+        """The outputs for `inputs`, by name. Arrays of caches are written in place, and are not among the outputs."""
         binding = self._session.io_binding()
         values = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in inputs.items()}
         for name, value in values.items():

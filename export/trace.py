@@ -54,7 +54,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def trace(definition: GraphDefinition) -> ir.Model:
-    """The ONNX graph of `definition`, its weights as initializers in memory, free of anything that names this machine."""
+    """The ONNX graph of `definition`, its weights in memory, free of anything that names the machine."""
     dims = {name: Dim(name) for name in sorted(_dim_names(definition))}
     shapes = tuple(
         {axis: dims[size] for axis, size in enumerate(spec.shape) if isinstance(size, str)}

@@ -134,8 +134,7 @@ def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> N
 
 def _replace(graph: ir.Graph, value: ir.Value, tensor: ir.ExternalTensor) -> None:
     """Let the users of `value` read `tensor` instead, through a Cast if the types differ."""
-    if value.name in graph.initializers:
-        del graph.initializers[value.name]
+    graph.initializers.pop(str(value.name), None)
     stored = graph.initializers.get(tensor.name)
     if stored is None:
         stored = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)

@@ -1,0 +1,153 @@
+"""ONNX Runtime computes what PyTorch does, for every option of the model, and a difference is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+
+from export.calibration import activation_ranges
+from export.graphs import UnsupportedArchitectureError, graph_definitions
+from export.manifest import GraphSpec, PrecisionSpec
+from export.parity import ParityError, check_parity
+from export.quantize import quantize
+from export.session import GraphSession
+from export.trace import trace
+from export.weights import StoredWeights, WeightError, WeightFile, bind_weights
+from model.layers import KeyValue
+from model.transformer import Transformer
+from tests.export.models import make_model
+
+OPTIONS: list[dict[str, Any]] = [
+    {"norm_order": "pre", "activation": "relu", "positions": "sinusoidal", "tied_embeddings": True, "final_bias": True},
+    {"norm_order": "post", "activation": "gelu", "positions": "learned", "tied_embeddings": False, "final_bias": False},
+    {
+        "norm_order": "post",
+        "activation": "relu",
+        "positions": "sinusoidal",
+        "tied_embeddings": False,
+        "final_bias": True,
+    },
+    {"norm_order": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": True, "final_bias": False},
+    {"norm_order": "pre", "scale_embeddings": False, "tied_embeddings": False, "num_decoder_layers": 2},
+    {"architecture": "decoder", "num_encoder_layers": 0, "activation": "gelu", "positions": "learned"},
+]
+
+
+def exported(model: Transformer, folder: Path, precision: str = "fp32") -> PrecisionSpec:
+    tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    weights = StoredWeights(tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()})
+    file, graphs = WeightFile(folder), {}
+    for definition in graph_definitions(model, "float32", 16):
+        graph = trace(definition)
+        if precision == "int8":
+            quantize(graph, weights, activation_ranges(model))
+        bind_weights(graph, weights, file)
+        ir.save(graph, folder / f"{definition.name}.onnx")
+        graphs[definition.name] = GraphSpec(
+            file=f"{definition.name}.onnx", inputs=definition.inputs, outputs=definition.outputs
+        )
+    file.save()
+    return PrecisionSpec(graphs=graphs)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
+def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = make_model(**options)
+    report = check_parity(model, tmp_path, "fp32", exported(model, tmp_path), 16)
+    assert report.largest_difference is not None
+    assert report.largest_difference < 1e-4
+    assert report.token_agreement == report.sentence_agreement == 1.0
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=["tied", "untied"])
+def test_int8_stays_near(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = make_model(**options)
+    report = check_parity(model, tmp_path, "int8", exported(model, tmp_path, "int8"), 16)
+    assert report.relative_error is not None
+    assert 0 < report.relative_error < 0.1
+
+
+def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path) -> None:
+    model = make_model(num_decoder_layers=2)
+    session = GraphSession(tmp_path / "decoder.onnx", exported(model, tmp_path).graphs["decoder"])
+    random = np.random.default_rng(3)
+    shapes: dict[str | int, int | str] = {"batch": 3, "capacity": 9, "source": 4}
+    state = {
+        spec.name: random.standard_normal([shapes.get(size, size) for size in spec.shape]).astype(np.float32)
+        for spec in session.spec.inputs
+        if spec.dtype == "float32"
+    }
+    state["source_lengths"] = np.array([4, 1, 2])
+    written, ids = np.array([0, 7, 3]), random.integers(0, 40, (3, 2))
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in state.items()}
+
+    def layers(key: str, value: str) -> list[KeyValue]:
+        return [KeyValue(tensors[f"{key}.{index}"], tensors[f"{value}.{index}"]) for index in range(2)]
+
+    with torch.inference_mode():
+        states, cache = model.decode(
+            torch.from_numpy(ids),
+            torch.from_numpy(written),
+            layers("key_cache", "value_cache"),
+            layers("cross_key", "cross_value"),
+            tensors["source_lengths"],
+        )
+        logits = model.project(states[torch.arange(3), torch.tensor([1, 0, 1])])
+    before = state["key_cache.1"].copy()
+    outputs = session.run({"input_ids": ids, "write_indices": written, "last_indices": np.array([1, 0, 1]), **state})
+    np.testing.assert_allclose(outputs["logits"], logits, atol=1e-4)
+    for index in range(2):
+        np.testing.assert_allclose(state[f"key_cache.{index}"], cache[index].key, atol=1e-5)
+        np.testing.assert_allclose(state[f"value_cache.{index}"], cache[index].value, atol=1e-5)
+    changed = (before != state["key_cache.1"]).any(-1)
+    assert [list(np.flatnonzero(row)) for row in changed] == [[0, 1], [7, 8], [3, 4]]
+
+
+def test_wrong_weights_are_refused(tmp_path: Path) -> None:
+    model = make_model()
+    precision = exported(model, tmp_path)
+    with torch.no_grad():
+        model.decoder_layers[0].feed_forward.expand.bias[0] += 0.5  # type: ignore[index,union-attr,operator]
+    with pytest.raises(
+        ParityError, match=r"precision fp32 differs too much .*logits differ by .*relative error"
+    ) as caught:
+        check_parity(model, tmp_path, "fp32", precision, 16)
+    assert "allowed" in str(caught.value)
+
+
+def test_wrong_interface_is_reported_in_full(tmp_path: Path) -> None:
+    model = make_model()
+    precision = exported(model, tmp_path)
+    decoder = precision.graphs["decoder"]
+    renamed = decoder.inputs[0].model_copy(update={"name": "token_ids"})
+    retyped = decoder.outputs[0].model_copy(update={"dtype": "float16"})
+    changed = decoder.model_copy(
+        update={"inputs": (renamed, *decoder.inputs[1:]), "outputs": (retyped, *decoder.outputs[1:])}
+    )
+    spec = PrecisionSpec(graphs=precision.graphs | {"decoder": changed})
+    with pytest.raises(ParityError) as caught:
+        check_parity(model, tmp_path, "fp32", spec, 16)
+    message = str(caught.value)
+    assert "lacks the input token_ids" in message
+    assert "unknown input input_ids" in message
+    assert "output logits is float32" in message
+
+
+def test_constant_that_is_no_weight_is_refused(tmp_path: Path) -> None:
+    model = make_model(d_ff=128, d_model=16)
+    definition = graph_definitions(model, "float32", 16)[0]
+    with pytest.raises(WeightError, match=r"constants that are no weights of the checkpoint: .*8192 bytes"):
+        bind_weights(trace(definition), StoredWeights({}), WeightFile(tmp_path))
+
+
+def test_encoder_architecture_is_refused_with_what_is_allowed() -> None:
+    model = make_model(architecture="encoder", num_decoder_layers=0)
+    with pytest.raises(
+        UnsupportedArchitectureError, match="'encoder' cannot be exported yet, allowed: encoder_decoder"
+    ):
+        graph_definitions(model, "float32", 16)
