@@ -1,7 +1,7 @@
 """The range of what enters each product, measured on text that the model itself writes.
 
-An int8 product needs a scale for its left side. A scale taken from the batch at hand would make a row's result
-depend on its neighbours; one scale a row costs a third more per product on ONNX Runtime's kernels. A fixed scale, measured
+An int8 product needs a scale for its left side. A scale taken from the batch at hand would make a row's result depend
+on its neighbours; one scale a row costs a third more per product on ONNX Runtime's kernels. A fixed scale, measured
 beforehand, does neither: it is what small translation models are shipped with elsewhere too (Bogoychev et al. 2020,
 https://aclanthology.org/2020.ngt-1.26). See docs/decisions/0011-int8-fixed-scales.md.
 """

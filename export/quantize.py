@@ -1,8 +1,8 @@
 """int8: every product with a weight becomes one of 8-bit integers, weights quantised per output channel.
 
 The weights are not stored again: the graph quantises them from the shared weights file, and ONNX Runtime folds that
-once as it loads the graph, so a step sees plain int8 constants. Their scales are stored. Attention, norms, softmax and the
-lookup of embeddings stay in float32. Inputs are unsigned and weights signed, the pair that VNNI multiplies directly.
+once as it loads the graph, so a step sees plain int8 constants. Their scales are stored. Attention, norms, softmax and
+the lookup of embeddings stay in float32. Inputs are unsigned and weights signed: the pair that VNNI multiplies.
 """
 
 from __future__ import annotations

@@ -76,9 +76,11 @@ def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path
     model = make_model(num_decoder_layers=2)
     session = GraphSession(tmp_path / "decoder.onnx", exported(model, tmp_path).graphs["decoder"])
     random = np.random.default_rng(3)
-    shapes: dict[str | int, int | str] = {"batch": 3, "capacity": 9, "source": 4}
+    shapes = {"batch": 3, "capacity": 9, "source": 4}
     state = {
-        spec.name: random.standard_normal([shapes.get(size, size) for size in spec.shape]).astype(np.float32)
+        spec.name: random.standard_normal(
+            [size if isinstance(size, int) else shapes[size] for size in spec.shape]
+        ).astype(np.float32)
         for spec in session.spec.inputs
         if spec.dtype == "float32"
     }
