@@ -16,12 +16,17 @@ _ROW_BUCKET = 8
 
 
 def bucket(length: int, limit: int) -> int:
-    """The capacity for `length` positions: multiples of 32 up to 256, of 64 up to 1,024, of 256 beyond; at most `limit`.
+    """The capacity for `length` positions: multiples of 16 up to 128, of 32 up to 512, of 128 beyond; at most `limit`.
 
     The attention operator's cost follows the capacity, and each growth copies the table, so steps are neither wide nor many.
     """
-    step = 32 if length <= 256 else 64 if length <= 1024 else 256
+    step = 16 if length <= 128 else 32 if length <= 512 else 128
     return min(limit, -(-length // step) * step)
+
+
+def source_bucket(length: int, limit: int) -> int:
+    """The capacity for sources: finer, multiples of 8 up to 64, because they do not grow while they are translated."""
+    return min(limit, -(-length // 8) * 8) if length <= 64 else bucket(length, limit)
 
 
 class OnnxRowTable:
@@ -54,7 +59,7 @@ class OnnxRowTable:
             self._scratch = scratch
         encoded = graphs.encode(input_ids, lengths, scratch)
         last_row = max(row for group in rows for row in group)
-        self._cross = self._reserve(self._cross, last_row + 1, longest, graphs.max_source_tokens)
+        self._cross = self._reserve(self._cross, last_row + 1, self._source_capacity(longest))
         for source, group in enumerate(rows):
             length = int(lengths[source])
             for row in group:
@@ -66,9 +71,9 @@ class OnnxRowTable:
         self._input_ids[:num_rows] = input_ids
         self._write_indices[:num_rows] = write_indices
         graphs = self._graphs
-        self._cache = self._fit(self._cache, num_rows, int(write_indices.max()) + 1, graphs.max_target_tokens)
-        longest_source = int(self._source_lengths[:num_rows].max())
-        self._cross = self._fit(self._cross, num_rows, longest_source, graphs.max_source_tokens)
+        longest, longest_source = int(write_indices.max()) + 1, int(self._source_lengths[:num_rows].max())
+        self._cache = self._fit(self._cache, num_rows, self._capacity(longest))
+        self._cross = self._fit(self._cross, num_rows, self._source_capacity(longest_source))
         self._bind(num_rows)
         graphs.decoder.run_with_iobinding(self._binding)
         return Candidates(self._candidates.ids[:num_rows], self._candidates.log_probs[:num_rows])
@@ -85,9 +90,9 @@ class OnnxRowTable:
         assert isinstance(other, OnnxRowTable)
         last_row = max(destination for _, destination in rows)
         longest_source = max(int(other._source_lengths[source]) for source, _ in rows)
-        self._cross = self._reserve(self._cross, last_row + 1, longest_source, self._graphs.max_source_tokens)
+        self._cross = self._reserve(self._cross, last_row + 1, self._source_capacity(longest_source))
         if length:
-            self._cache = self._reserve(self._cache, last_row + 1, length, self._graphs.max_target_tokens)
+            self._cache = self._reserve(self._cache, last_row + 1, self._capacity(length))
         for source, destination in rows:
             source_length = int(other._source_lengths[source])
             assert other._cross is not None
@@ -97,33 +102,38 @@ class OnnxRowTable:
                 assert self._cache is not None and other._cache is not None
                 self._cache.copy_row(destination, other._cache, source, length)
 
-    def _fit(self, block: Block | None, num_rows: int, length: int, limit: int) -> Block:
-        """`block`, grown where it is too small, or cut where long rows have left and it is far too large."""
-        if block is not None and block.shape[2] > 2 * bucket(length, limit):
-            smaller = self._graphs.memory.allocate(
-                (block.shape[0], block.shape[1], bucket(length, limit), block.shape[3]), self._graphs.dtype
-            )
-            smaller.copy_rows(block, num_rows, smaller.shape[2])
-            return smaller
-        return self._reserve(block, num_rows, length, limit)
+    def _capacity(self, length: int) -> int:
+        return bucket(length, self._graphs.max_target_tokens)
 
-    def _reserve(self, block: Block | None, num_rows: int, length: int, limit: int) -> Block:
-        """`block`, or a larger one with the same content, with room for `num_rows` rows of `length` positions."""
-        if block is not None and num_rows <= block.shape[1] and length <= block.shape[2]:
+    def _source_capacity(self, length: int) -> int:
+        return source_bucket(length, self._graphs.max_source_tokens)
+
+    def _fit(self, block: Block | None, num_rows: int, capacity: int) -> Block:
+        """`block`, grown where it is too small, or cut where long rows have left and it is far too large."""
+        if block is not None and block.shape[2] > 2 * capacity:
+            smaller = self._allocate(block.shape[1], capacity)
+            smaller.copy_rows(block, num_rows, capacity)
+            return smaller
+        return self._reserve(block, num_rows, capacity)
+
+    def _reserve(self, block: Block | None, num_rows: int, capacity: int) -> Block:
+        """`block`, or a larger one with the same content, with room for `num_rows` rows of `capacity` positions."""
+        if block is None:
+            return self._allocate(num_rows, capacity)
+        _, old_rows, old_capacity, _ = block.shape
+        if num_rows <= old_rows and capacity <= old_capacity:
             return block
-        rows, capacity = num_rows, length
-        if block is not None:
-            # Rows come one by one under load, so their number doubles; positions grow by buckets.
-            rows = block.shape[1] if num_rows <= block.shape[1] else max(num_rows, 2 * block.shape[1])
-            capacity = max(length, block.shape[2])
-        rows = min(self._max_rows, -(-rows // _ROW_BUCKET) * _ROW_BUCKET)
-        graphs = self._graphs
-        larger = graphs.memory.allocate(
-            (2 * graphs.num_layers, rows, bucket(capacity, limit), graphs.width), graphs.dtype
+        # Rows come one by one under load, so their number doubles.
+        larger = self._allocate(
+            old_rows if num_rows <= old_rows else max(num_rows, 2 * old_rows), max(capacity, old_capacity)
         )
-        if block is not None:
-            larger.copy_rows(block, block.shape[1], block.shape[2])
+        larger.copy_rows(block, old_rows, old_capacity)
         return larger
+
+    def _allocate(self, num_rows: int, capacity: int) -> Block:
+        rows = min(self._max_rows, -(-num_rows // _ROW_BUCKET) * _ROW_BUCKET)
+        graphs = self._graphs
+        return graphs.memory.allocate((2 * graphs.num_layers, rows, capacity, graphs.width), graphs.dtype)
 
     def _bind(self, num_rows: int) -> None:
         """Bind the first `num_rows` rows; the pointers stay bound for as long as nothing moves."""
