@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 
 from service import errors
 from service.engine import errors as engine_errors
+from service.files import DocumentError
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     engine_errors.OverloadedError: Answer(429, "overloaded", "Model is overloaded"),
     engine_errors.ModelUnavailableError: Answer(503, "unhealthy", "The model is not available"),
     engine_errors.DeadlineError: Answer(504, "timeout", "The request was not finished in time"),
+    DocumentError: Answer(400, "validation"),
     RequestValidationError: Answer(422, "validation"),
     Exception: Answer(500, "internal", "Internal server error"),
 }
@@ -59,13 +61,7 @@ _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not
 
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error that a route raises, and those of the framework, leave in one of our two shapes."""
-    for error_class in (
-        errors.ServiceError,
-        engine_errors.EngineError,
-        RequestValidationError,
-        HTTPException,
-        Exception,
-    ):
+    for error_class in (*ANSWERS, HTTPException):
         app.add_exception_handler(error_class, _handle)
 
 

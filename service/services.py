@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -46,19 +47,25 @@ ServicesDep = Annotated[Services, Depends(get_services)]
 RecordDep = Annotated[RequestRecord, Depends(request_record)]
 
 
-async def get_fields(request: Request, services: ServicesDep, record: RecordDep) -> RequestFields:
-    """The fields of a request that may be made: from a client within its rate, with a key where one is needed."""
+async def get_fields(request: Request, services: ServicesDep, record: RecordDep) -> AsyncIterator[RequestFields]:
+    """The fields of a request that may be made: from a client within its rate, with a key where one is needed.
+
+    An uploaded file is open until the route has ended.
+    """
     settings = services.settings
     # Before the body is read, so that a client over its rate costs nothing more.
     services.limiter.admit(request.client.host if request.client else "")
-    fields = await read_fields(
-        request,
-        max_part_bytes=settings.max_body_bytes,
-        timeout_seconds=settings.request_timeout_seconds,
-        started=record.started,
-    )
-    check_api_key(settings, _bearer_token(request) or fields.values.get("api_key"))
-    return fields
+    try:
+        fields = await read_fields(
+            request,
+            max_part_bytes=settings.max_body_bytes,
+            timeout_seconds=settings.request_timeout_seconds,
+            started=record.started,
+        )
+        check_api_key(settings, _bearer_token(request) or fields.values.get("api_key"))
+        yield fields
+    finally:
+        await request.close()
 
 
 FieldsDep = Annotated[RequestFields, Depends(get_fields)]

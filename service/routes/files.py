@@ -18,6 +18,8 @@ from service.schemas.translate import FileRequest, TranslateFileResponse
 from service.services import FieldsDep, RecordDep, ServicesDep
 from service.translation import TranslationTask
 
+_LONGEST_STEM = 100
+
 router = APIRouter(tags=["translate"])
 
 
@@ -35,6 +37,13 @@ def get_upload(fields: FieldsDep) -> UploadFile:
             parameter="file",
         )
     return file
+
+
+def plain_name(name: str) -> str:
+    """The last part of a file name from a client, short and printable, with its extension."""
+    last = PurePath(name.replace("\\", "/"))
+    stem = "".join(character if character.isprintable() else "_" for character in last.stem)
+    return stem[:_LONGEST_STEM] + last.suffix
 
 
 UploadDep = Annotated[UploadFile, Depends(get_upload)]
@@ -59,7 +68,7 @@ async def translate_file(
     )
     name, translated = await run_for_client(
         request,
-        services.documents.translate(str(file.filename), data, task, record),
+        services.documents.translate(plain_name(str(file.filename)), data, task, record),
         timeout_seconds=settings.request_timeout_seconds,
         started=record.started,
     )

@@ -51,7 +51,7 @@ def running(models: Callable[[FakeEngine], list[LoadedModel]] | None = None, **s
         await listen(**arguments)
         started.set()
 
-    server.startup = startup  # type: ignore[method-assign]  # the server tells nobody else when it listens
+    server.startup = startup  # type: ignore[method-assign, assignment]  # the server tells nobody else when it listens
     thread = threading.Thread(target=server.run)
     thread.start()
     assert started.wait(10)

@@ -19,8 +19,8 @@ BODY = json.dumps({"q": ["One.", "Two."], "source": "en", "target": "de"}).encod
 def send_request(served: Running, body: bytes, *, length: int | None = None) -> socket.socket:
     port = int(served.url.rsplit(":", 1)[1])
     connection = socket.create_connection(("127.0.0.1", port), timeout=5)
-    head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length or len(body)}"
-    connection.sendall(head.encode() + b"\r\n\r\n" + body)
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body)
     return connection
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -59,7 +60,7 @@ def test_a_wrong_name_is_404(server: Running, key: str) -> None:
         ({"name": "letter"}, "Invalid request: file format '' is not supported, use .txt"),
     ],
 )
-def test_a_bad_upload_is_named(server: Running, fields: dict[str, str], message: str) -> None:
+def test_a_bad_upload_is_named(server: Running, fields: dict[str, Any], message: str) -> None:
     response = upload(server, **fields)
     assert response.status_code == 400
     assert response.json()["error"].startswith(message)

@@ -21,12 +21,16 @@ def test_translates_a_text_as_json(server: Running) -> None:
     assert response.json() == {"translatedText": "GOOD MORNING."}
 
 
-@pytest.mark.parametrize("encoding", ["data", "files", "params"])
-def test_translates_forms_and_query_strings(server: Running, encoding: str) -> None:
-    fields: dict[str, Any] = {"q": "Good morning.", "source": "en", "target": "de", "format": "text"}
-    if encoding == "files":
-        fields = {name: (None, value) for name, value in fields.items()}
-    response = server.client.post("/translate", **{encoding: fields})
+FIELDS = {"q": "Good morning.", "source": "en", "target": "de", "format": "text"}
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [{"data": FIELDS}, {"files": {name: (None, value) for name, value in FIELDS.items()}}, {"params": FIELDS}],
+    ids=["urlencoded", "multipart", "query string"],
+)
+def test_translates_forms_and_query_strings(server: Running, encoded: dict[str, Any]) -> None:
+    response = server.client.post("/translate", **encoded)
     assert response.json() == {"translatedText": "GOOD MORNING."}
 
 

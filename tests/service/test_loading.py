@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from export.bundle import Bundle
+from service.errors import StartupError
+from service.loading import choose_device, choose_num_loops, choose_precision
+from service.settings import Settings
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+def bundle_of(*precisions: str) -> Bundle:
+    return cast("Bundle", SimpleNamespace(path=Path("b"), precisions=precisions))
+
+
+def test_auto_takes_cuda_where_the_runtime_has_it() -> None:
+    assert choose_device("auto", (CPU,)) == "cpu"
+    assert choose_device("auto", (CUDA, CPU)) == "cuda"
+    assert choose_device("cpu", (CUDA, CPU)) == "cpu"
+
+
+def test_cuda_without_its_runtime_says_what_to_install() -> None:
+    with pytest.raises(StartupError, match=r"install polyhead\[gpu\]"):
+        choose_device("cuda", (CPU,))
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "held", "chosen"),
+    [
+        ("cpu", "auto", ("fp32", "int8", "fp16"), "int8"),
+        ("cpu", "auto", ("fp32",), "fp32"),
+        ("cpu", "fp32", ("fp32", "int8"), "fp32"),
+        ("cuda", "auto", ("fp32", "int8", "fp16"), "fp16"),
+        ("cuda", "auto", ("fp32", "int8"), "fp32"),
+    ],
+)
+def test_the_fastest_precision_of_the_device(device: Any, wanted: str, held: tuple[str, ...], chosen: str) -> None:
+    assert choose_precision(bundle_of(*held), device, wanted) == chosen
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "held"),
+    [("cpu", "fp16", ("fp16", "fp32")), ("cpu", "int8", ("fp32",)), ("cpu", "auto", ("fp16",))],
+)
+def test_a_precision_that_cannot_be_had(device: Any, wanted: str, held: tuple[str, ...]) -> None:
+    with pytest.raises(StartupError, match=f"it holds {', '.join(held)}, and cpu runs int8, fp32"):
+        choose_precision(bundle_of(*held), device, wanted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "num_cores", "num_loops"),
+    [
+        ({}, "cpu", 2, 2),
+        ({}, "cpu", 1, 1),
+        ({}, "cpu", 64, 8),
+        ({"threads": 4}, "cpu", 2, 1),
+        ({"loops": 3}, "cpu", 2, 3),
+        ({}, "cuda", 64, 1),
+    ],
+)
+def test_loops(settings: dict[str, Any], device: Any, num_cores: int, num_loops: int) -> None:
+    assert choose_num_loops(Settings(**settings), device, num_cores) == num_loops
+
+
+def test_loops_that_leave_no_room_for_a_beam() -> None:
+    with pytest.raises(StartupError, match="choose at most 8 loops"):
+        choose_num_loops(Settings(loops=9), "cpu", 64)

@@ -1,0 +1,152 @@
+"""The server as a process of its own: how it starts, refuses to start, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+SLOW_SERVER = """
+import asyncio, sys
+from service.logs import configure_logging
+from service.metrics import Metrics
+from service.models import ModelRegistry
+from service.server import serve
+from service.settings import load_settings
+from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
+
+class SlowEngine(FakeEngine):
+    async def run(self, requests):
+        await asyncio.sleep(1.5)
+        return await super().run(requests)
+
+settings = load_settings()
+configure_logging(settings.log_level)
+sys.exit(serve(settings, ModelRegistry([fake_model(SlowEngine(tiny_tokenizer()))]), Metrics()))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def slow_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    port = free_port()
+    command = [sys.executable, "-c", SLOW_SERVER, "--port", str(port), *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(url, process)
+            yield process, url
+        finally:
+            process.kill()
+
+
+def wait_for(url: str, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 90
+    while True:
+        try:
+            httpx.get(f"{url}/languages")
+        except httpx.TransportError:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        else:
+            return
+
+
+def translate(url: str, number: int) -> httpx.Response:
+    body = {"q": f"Text {number}.", "source": "en", "target": "de"}
+    return httpx.post(f"{url}/translate", json=body, timeout=30)
+
+
+def test_sigterm_answers_what_was_accepted_and_ends_with_0() -> None:
+    with slow_server() as (process, url), ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(translate, url, number) for number in range(16)]
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        for number, answer in enumerate(answers):
+            assert answer.result().json() == {"translatedText": f"TEXT {number}."}
+        _, log = process.communicate(timeout=30)
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert sum(line.get("route") == "/translate" for line in lines) == 16
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_the_drain_has_an_end() -> None:
+    with slow_server("--drain-timeout-seconds", "1") as (process, url), ThreadPoolExecutor(1) as pool:
+        pool.submit(translate, url, 1).add_done_callback(lambda answer: answer.exception())
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    assert process.returncode == 0
+
+
+def test_a_taken_port_ends_with_1() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [sys.executable, "-c", SLOW_SERVER, "--port", str(taken.getsockname()[1])]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert result.returncode == 1
+    assert "address already in use" in result.stderr
+
+
+def run_service(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_bad_settings_end_with_2_and_a_line_each() -> None:
+    result = run_service("--port", "0x", POLYHEAD_DEVICE="tpu")
+    assert result.returncode == 2
+    lines = result.stderr.splitlines()
+    assert [line.split(" is ")[0] for line in lines] == [
+        "polyhead: POLYHEAD_PORT (--port)",
+        "polyhead: POLYHEAD_DEVICE (--device)",
+    ]
+
+
+def test_a_missing_bundle_ends_with_2_and_says_what_to_do(tmp_path: Path) -> None:
+    result = run_service("--bundles", str(tmp_path))
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"polyhead: there is no bundle in {tmp_path}: make one with `python -m export`")
+
+
+def test_a_damaged_bundle_ends_with_2(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format_version": 99}')
+    result = run_service("--bundles", str(tmp_path))
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "format_version 99" in line
+
+
+def test_help_ends_with_0() -> None:
+    result = run_service("--help")
+    assert result.returncode == 0
+    assert "--max-text-characters" in result.stdout
