@@ -1,7 +1,7 @@
 """What the engine asks of a runtime: a table of cache rows, and four verbs on it.
 
-The engine hands over token ids and row numbers and gets candidates back; tensors, devices and files are the runtime's own
-business. Shape letters: B batch, S source, T target, N candidates.
+The engine hands over token ids and row numbers and gets candidates back; tensors, devices and files are the runtime's
+own business. Shape letters: B batch, S source, T target, N candidates.
 """
 
 from __future__ import annotations

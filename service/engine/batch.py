@@ -11,7 +11,7 @@ from service.engine.sequence import Sequence
 
 
 class Batch:
-    """Sequences that advance together in one table. Finished ones leave gaps, which newcomers fill or `compact` closes."""
+    """Sequences that advance together in one table. Gaps of finished ones are filled by newcomers or by `compact`."""
 
     def __init__(self, table: RowTable, max_rows: int, capacity: int) -> None:
         self.table = table

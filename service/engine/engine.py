@@ -7,10 +7,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 from service.engine.backend import Backend
-from service.engine.errors import DeadlineError, ModelUnavailableError
+from service.engine.errors import ModelUnavailableError
 from service.engine.loop import Loop
 from service.engine.observer import NullObserver, Observer
 from service.engine.types import EngineStats, GenerationResult, InferenceRequest
@@ -52,7 +52,7 @@ class Engine:
         ]
         self._failure: BaseException | None = None
         self._open: dict[Future[GenerationResult], Ticket] = {}
-        self._open_lock = threading.Lock()
+        self._open_changed = threading.Condition()
 
     def start(self) -> None:
         for thread in self._threads:
@@ -74,16 +74,20 @@ class Engine:
             if 2 * request.options.beam_size > self.backend.num_candidates and request.options.beam_size > 1:
                 limit = self.backend.num_candidates // 2
                 raise ValueError(f"beam_size is {request.options.beam_size}, allowed: 1 to {limit}")
-        tickets = self._line.add(requests)
-        with self._open_lock:
+        # At once, as seen by who drains or fails what is open: a ticket is in the line and open, or neither.
+        with self._open_changed:
+            tickets = self._line.add(requests)
             self._open.update({ticket.future: ticket for ticket in tickets})
         for ticket in tickets:
             ticket.future.add_done_callback(self._close_future)
         return tickets
 
     def _close_future(self, future: Future[GenerationResult]) -> None:
-        with self._open_lock:
-            self._open.pop(future, None)
+        with self._open_changed:
+            ticket = self._open.pop(future)
+            self._open_changed.notify_all()
+        if future.cancelled():
+            self._line.withdraw(ticket)
 
     async def run(self, requests: Sequence[InferenceRequest]) -> list[GenerationResult]:
         """Queue all requests or none, and await them; cancelling the coroutine withdraws them all."""
@@ -92,10 +96,9 @@ class Engine:
         futures = [ticket.future for ticket in self._submit(requests)]
         try:
             return await asyncio.gather(*(asyncio.wrap_future(future) for future in futures))
-        except (asyncio.CancelledError, DeadlineError, ModelUnavailableError):
+        finally:  # one that failed or a caller that left takes the others along
             for future in futures:
                 future.cancel()
-            raise
 
     def stats(self) -> EngineStats:
         requests, tokens, active_rows = self._line.size()
@@ -115,9 +118,8 @@ class Engine:
     def drain(self, timeout_seconds: float) -> bool:
         """Take no more requests and answer those that were taken; False when time ran out before all were."""
         self._line.refuse("the server is shutting down")
-        with self._open_lock:
-            pending = set(self._open)
-        return not wait(pending, timeout=timeout_seconds).not_done
+        with self._open_changed:
+            return self._open_changed.wait_for(lambda: not self._open, timeout_seconds)
 
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Stop the loops; what is still open fails with ModelUnavailableError."""
@@ -141,7 +143,7 @@ class Engine:
 
     def _abandon(self, error: ModelUnavailableError) -> None:
         self._line.clear()
-        with self._open_lock:
+        with self._open_changed:
             pending = list(self._open.values())
         for ticket in pending:
             ticket.fail(error)  # a running loop then drops its rows, as for a caller that left

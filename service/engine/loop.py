@@ -76,6 +76,8 @@ class Loop:
             for group in cut_batches(sequences[start:stop], self._limits.max_batch_tokens):
                 self._encode(batch, group)
             start = stop
+        if sequences:
+            self._observer.on_rows(self.active_rows, self._limits.max_rows)
 
     def _encode(self, batch: Batch, group: Seq[Sequence]) -> None:
         lengths = np.array([sequence.num_source_tokens for sequence in group], dtype=np.int64)
@@ -135,7 +137,7 @@ class Loop:
 
 
 def cut_batches(sequences: Seq[Sequence], max_tokens: int) -> list[list[Sequence]]:
-    """Cut sequences, sorted by length, into encoder batches whose padded size (longest x count) is within `max_tokens`."""
+    """Cut sequences, sorted by length, into encoder batches within `max_tokens`, padding (longest x count) included."""
     groups: list[list[Sequence]] = []
     for sequence in sequences:
         if not groups or sequence.num_source_tokens * (len(groups[-1]) + 1) > max_tokens:

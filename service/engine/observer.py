@@ -18,7 +18,7 @@ class Observer(Protocol):
         """One request was admitted after waiting this long."""
 
     def on_rows(self, active_rows: int, max_rows: int) -> None:
-        """The number of occupied cache rows changed."""
+        """The number of occupied cache rows of one loop changed."""
 
 
 class NullObserver:

@@ -51,7 +51,7 @@ class BeamSearch:
     """Beam search (Graves 2012, https://arxiv.org/abs/1211.3711): `beam_size` hypotheses side by side.
 
     Each step ranks the continuations of all beams and looks at the best 2 x beam_size. An end token among the first
-    beam_size of them finishes a hypothesis; the best beam_size others live on. The search ends when beam_size hypotheses have
+    beam_size of them finishes a hypothesis; the best beam_size others live on. The search ends when that many have
     finished, or at `max_new_tokens`, where the live ones count as they stand.
     """
 
@@ -75,7 +75,9 @@ class BeamSearch:
             for token, log_prob in zip(ids[beam][:width], log_probs[beam], strict=False)
         ]
         continuations.sort(key=itemgetter(0), reverse=True)
-        tokens, parents, scores = [], [], []
+        tokens: list[int] = []
+        parents: list[int] = []
+        scores: list[float] = []
         for rank, (score, beam, token) in enumerate(continuations[:width]):
             if token == end:
                 if rank < beam_size:
@@ -108,8 +110,8 @@ class BeamSearch:
 def assign_rows(parents: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
     """Give each new beam a cache row with as few copies as possible.
 
-    A parent's first child stays in the parent's row, which then needs no copy; further children go to the rows of beams that
-    died. Returns for each new beam its row (0 to K-1), and the copies as (source row, destination row): no row is both.
+    A parent's first child stays in the parent's row, which then needs no copy; further children go to the rows of beams
+    that died. Returns for each new beam its row (0 to K-1), and the copies as (source, destination): no row is both.
     """
     free = sorted(set(range(len(parents))) - set(parents))
     rows, copies, kept = [], [], set()

@@ -29,7 +29,7 @@ class Sequence:
         return self.ticket.request.num_tokens
 
     def advance(self, candidates: Candidates) -> bool:
-        """Take this step's candidates; False when finished. `copies` then says which rows to copy before the next step."""
+        """Take this step's candidates; False when finished. `copies` says which rows to copy before the next step."""
         self.position += 1
         if isinstance(self.search, GreedySearch):
             row = self.rows[0]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+_MAX_LENGTH_PENALTY = 10.0
+"""A length to a power far beyond this is no number any more, and the loop that all share must not meet that."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecodingOptions:
@@ -27,6 +30,10 @@ class DecodingOptions:
         if not 1 <= self.num_hypotheses <= self.beam_size:
             raise ValueError(
                 f"num_hypotheses is {self.num_hypotheses}; it must lie between 1 and beam_size ({self.beam_size})"
+            )
+        if not 0.0 <= self.length_penalty <= _MAX_LENGTH_PENALTY:
+            raise ValueError(
+                f"length_penalty is {self.length_penalty}; it must lie between 0 and {_MAX_LENGTH_PENALTY:g}"
             )
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")

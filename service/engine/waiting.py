@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class EngineLimits:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
 
-_settling = threading.Lock()
+_claiming = threading.Lock()
 """A loop that finishes and an engine that closes may settle the same ticket: the first one does."""
 
 
@@ -55,14 +56,18 @@ class Ticket:
         return self.future.done()
 
     def answer(self, result: GenerationResult) -> None:
-        with _settling:
-            if not self.future.done() and self.future.set_running_or_notify_cancel():
-                self.future.set_result(result)
+        if self._claim():
+            self.future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        with _settling:
-            if not self.future.done() and self.future.set_running_or_notify_cancel():
-                self.future.set_exception(error)
+        if self._claim():
+            self.future.set_exception(error)
+
+    def _claim(self) -> bool:
+        """Whether the caller may settle the future; it does so outside the lock, because that runs callbacks."""
+        with _claiming:
+            is_open = not self.future.running() and not self.future.done()
+            return is_open and self.future.set_running_or_notify_cancel()
 
 
 class WaitingLine:
@@ -70,10 +75,11 @@ class WaitingLine:
 
     def __init__(self, limits: EngineLimits, num_loops: int, max_source_tokens: int) -> None:
         self._limits, self._num_loops = limits, num_loops
-        self._rows_per_loop = limits.max_rows
         self._max_source_tokens = max_source_tokens
         self._tickets: deque[Ticket] = deque()
         self._tokens = 0
+        self._rows = 0
+        self._earliest_deadline = math.inf
         self._active_rows = [0] * num_loops
         self._changed = threading.Condition()
         self._refusal: str | None = None
@@ -92,6 +98,8 @@ class WaitingLine:
             self._check_room(len(requests), num_tokens)
             self._tickets.extend(tickets)
             self._tokens += num_tokens
+            self._rows += sum(ticket.num_rows for ticket in tickets)
+            self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
             self._changed.notify_all()
         return tickets
 
@@ -100,7 +108,7 @@ class WaitingLine:
         bounds = {
             "source of {} tokens exceeds the limit of {} tokens": (request.num_tokens, self._max_source_tokens),
             "source of {} tokens exceeds the batch budget of {} tokens": (request.num_tokens, limits.max_batch_tokens),
-            "beam_size {} exceeds the {} rows of one loop": (request.options.beam_size, self._rows_per_loop),
+            "beam_size {} exceeds the {} rows of one loop": (request.options.beam_size, limits.max_rows),
         }
         for text, (value, limit) in bounds.items():
             if value > limit:
@@ -125,10 +133,10 @@ class WaitingLine:
             )
 
     def take(self, loop: int, active_rows: int) -> list[Ticket] | None:
-        """The next tickets for a loop with `active_rows` rows in use; waits while it has none and there is nothing to do.
+        """The next tickets for a loop with `active_rows` rows in use; waits while there is nothing to do at all.
 
-        A loop takes no more than its share of all work, so that one does not hoard what its neighbour could run now.
-        None means: stop.
+        A loop takes until it has its share of all rows, so that it does not hoard what its neighbour could run now.
+        Late tickets come out whether there is room or not, so that their callers hear of it in time. None means: stop.
         """
         with self._changed:
             self._active_rows[loop] = active_rows
@@ -136,21 +144,41 @@ class WaitingLine:
                 self._changed.wait()
             if not self._tickets:
                 return None if self._stopping and not active_rows else []
-            demand = sum(ticket.num_rows for ticket in self._tickets) + sum(self._active_rows)
-            share = min(self._rows_per_loop, -(-demand // self._num_loops))
-            taken: list[Ticket] = []
-            while self._tickets and self._fits(self._tickets[0], active_rows, share, first=not taken):
+            taken = self._take_late(time.monotonic())
+            # The last ticket may exceed the share: beams are wider than one row, and somebody has to take them.
+            share = -(-(self._rows + sum(self._active_rows)) // self._num_loops)
+            while (
+                self._tickets
+                and active_rows < share
+                and active_rows + self._tickets[0].num_rows <= self._limits.max_rows
+            ):
                 ticket = self._tickets.popleft()
-                self._tokens -= ticket.request.num_tokens
+                self._discount(ticket)
                 active_rows += ticket.num_rows
                 taken.append(ticket)
             self._active_rows[loop] = active_rows
             return taken
 
-    def _fits(self, ticket: Ticket, active_rows: int, share: int, first: bool) -> bool:
-        rows = active_rows + ticket.num_rows
-        # A beam wider than the share must still start somewhere.
-        return rows <= share or (first and not active_rows and rows <= self._rows_per_loop)
+    def _take_late(self, now: float) -> list[Ticket]:
+        if now < self._earliest_deadline:
+            return []
+        late = [ticket for ticket in self._tickets if ticket.is_late(now)]
+        self._tickets = deque(ticket for ticket in self._tickets if not ticket.is_late(now))
+        for ticket in late:
+            self._discount(ticket)
+        self._earliest_deadline = _earliest_deadline(self._tickets)
+        return late
+
+    def _discount(self, ticket: Ticket) -> None:
+        self._tokens -= ticket.request.num_tokens
+        self._rows -= ticket.num_rows
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Take `ticket` out, if it still waits: what nobody wants any more must not keep others out."""
+        with self._changed:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+                self._discount(ticket)
 
     def refuse(self, reason: str) -> None:
         """From now on `add` raises ModelUnavailableError with `reason`."""
@@ -168,10 +196,15 @@ class WaitingLine:
         with self._changed:
             tickets = list(self._tickets)
             self._tickets.clear()
-            self._tokens = 0
+            self._tokens = self._rows = 0
             return tickets
 
     def size(self) -> tuple[int, int, int]:
         """Waiting requests, waiting tokens, active rows."""
         with self._changed:
             return len(self._tickets), self._tokens, sum(self._active_rows)
+
+
+def _earliest_deadline(tickets: Iterable[Ticket]) -> float:
+    deadlines = (ticket.request.deadline for ticket in tickets)
+    return min((deadline for deadline in deadlines if deadline is not None), default=math.inf)
