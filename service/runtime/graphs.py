@@ -33,13 +33,16 @@ def open_session(path: Path, device: str, num_threads: int) -> Any:
 
 
 def memory_of(device: str) -> Memory:
+    """Where the caches of a session on `device` live."""
     return CudaMemory() if device == "cuda" else HostMemory()
 
 
 class DecoderGraphs:
     """Encoder and decoder of one bundle in one precision on one device; safe to use from several threads."""
 
-    def __init__(self, bundle: Bundle, precision: str, device: str, num_threads: int, memory: Memory | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle, precision: str, device: str, num_threads: int, memory: Memory | None = None
+    ) -> None:
         config = bundle.config
         self.memory = memory or memory_of(device)
         self.encoder = open_session(bundle.graph_path(precision, "encoder"), device, num_threads)
@@ -67,6 +70,7 @@ class DecoderGraphs:
         for layer, name in enumerate(self.cross_names):
             shape = (num_sources, longest, self.width)
             binding.bind_output(name, self.memory.name, 0, self.dtype, shape, packed.pointer(layer))
+        self.memory.synchronize()
         self.encoder.run_with_iobinding(binding)
         return packed
 

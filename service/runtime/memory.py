@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 
 class Block(Protocol):
-    """(layers, rows, capacity, width) numbers; a graph sees one layer as (rows, capacity, width) through its pointer."""
+    """(layers, rows, capacity, width) numbers; a graph sees a layer as (rows, capacity, width) through its pointer."""
 
     shape: tuple[int, int, int, int]
 
@@ -37,10 +37,15 @@ class Memory(Protocol):
     name: str
 
     def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> Block:
-        """A new block; its content is not defined."""
+        """A new block, of zeros: padding that a graph multiplies by a weight of zero must not be a NaN."""
+
+    def synchronize(self) -> None:
+        """Wait for all copies; a session sees only what was copied before this."""
 
 
 class HostBlock:
+    """A block in a numpy array."""
+
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.shape = array.shape
         self.array = array
@@ -61,23 +66,28 @@ class HostBlock:
 
 
 class HostMemory:
+    """The processor's memory."""
+
     name = "cpu"
 
     def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> HostBlock:
-        # Zeros, because padding that a graph multiplies by a weight of zero must not be a NaN.
         return HostBlock(np.zeros(shape, dtype))
+
+    def synchronize(self) -> None:
+        """Nothing: numpy copies at once."""
 
 
 class CudaRuntime(Protocol):
-    """The two functions of CUDA's runtime library that blocks need."""
+    """The functions of CUDA's runtime library that blocks need; copies and clears may still run when they return."""
 
-    def copy_2d(
-        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
-    ) -> None:
+    def copy_2d(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int) -> None:
         """Copy `height` runs of `width` bytes between device addresses, each run a pitch further on."""
 
     def clear(self, target: int, num_bytes: int) -> None:
         """Set device memory to zero bytes."""
+
+    def synchronize(self) -> None:
+        """Wait for every copy and clear of this thread's default stream."""
 
 
 class CudaError(RuntimeError):
@@ -94,11 +104,10 @@ class CudaLibrary:
         size, address = ctypes.c_size_t, ctypes.c_void_p
         self._library.cudaMemcpy2D.argtypes = [address, size, address, size, size, size, ctypes.c_int]
         self._library.cudaMemset.argtypes = [address, ctypes.c_int, size]
+        self._library.cudaStreamSynchronize.argtypes = [address]
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
 
-    def copy_2d(
-        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
-    ) -> None:
+    def copy_2d(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int) -> None:
         self._check(
             self._library.cudaMemcpy2D(
                 target, target_pitch, source, source_pitch, width, height, self._DEVICE_TO_DEVICE
@@ -108,37 +117,42 @@ class CudaLibrary:
     def clear(self, target: int, num_bytes: int) -> None:
         self._check(self._library.cudaMemset(target, 0, num_bytes))
 
+    def synchronize(self) -> None:
+        self._check(self._library.cudaStreamSynchronize(None))
+
     def _check(self, status: int) -> None:
         if status:
             raise CudaError(f"CUDA error {status}: {self._library.cudaGetErrorString(status).decode()}")
 
 
 class CudaBlock:
+    """A block in device memory: rows are `row_bytes` apart, layers `layer_bytes`, from the address `base`."""
+
     def __init__(self, shape: tuple[int, int, int, int], itemsize: int, value: Any, cuda: CudaRuntime) -> None:
         self.shape = shape
         self._value = value  # the owner of the memory
-        self._base = int(value.data_ptr())
+        self.base = int(value.data_ptr())
         self._itemsize = itemsize
         self._cuda = cuda
         self._position_bytes = shape[3] * itemsize
-        self._row_bytes = shape[2] * self._position_bytes
-        self._layer_bytes = shape[1] * self._row_bytes
+        self.row_bytes = shape[2] * self._position_bytes
+        self.layer_bytes = shape[1] * self.row_bytes
 
     def pointer(self, layer: int) -> int:
-        return self._base + layer * self._layer_bytes
+        return self.base + layer * self.layer_bytes
 
     def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
         assert isinstance(other, CudaBlock)
-        target, source = self._base + row * self._row_bytes, other._base + other_row * other._row_bytes
+        target, source = self.base + row * self.row_bytes, other.base + other_row * other.row_bytes
         width = length * self._position_bytes
-        self._cuda.copy_2d(target, self._layer_bytes, source, other._layer_bytes, width, self.shape[0])
+        self._cuda.copy_2d(target, self.layer_bytes, source, other.layer_bytes, width, self.shape[0])
 
     def copy_rows(self, other: Block, num_rows: int, length: int) -> None:
         assert isinstance(other, CudaBlock)
         width = length * self._position_bytes
         for layer in range(self.shape[0]):
             self._cuda.copy_2d(
-                self.pointer(layer), self._row_bytes, other.pointer(layer), other._row_bytes, width, num_rows
+                self.pointer(layer), self.row_bytes, other.pointer(layer), other.row_bytes, width, num_rows
             )
 
     def view(self, shape: tuple[int, int, int, int]) -> CudaBlock:
@@ -146,6 +160,12 @@ class CudaBlock:
 
 
 class CudaMemory:
+    """The memory of one CUDA device.
+
+    Copies between device addresses run on the default stream and return before they are done, and ONNX Runtime computes
+    on a stream of its own that does not wait for that one: hence `synchronize` before each run.
+    """
+
     name = "cuda"
 
     def __init__(self, device_id: int = 0, cuda: CudaRuntime | None = None) -> None:
@@ -157,3 +177,6 @@ class CudaMemory:
         block = CudaBlock(shape, dtype.itemsize, value, self._cuda)
         self._cuda.clear(block.pointer(0), math.prod(shape) * dtype.itemsize)
         return block
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize()

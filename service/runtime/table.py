@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,8 @@ _ROW_BUCKET = 8
 def bucket(length: int, limit: int) -> int:
     """The capacity for `length` positions: multiples of 16 up to 128, of 32 up to 512, of 128 beyond; at most `limit`.
 
-    The attention operator's cost follows the capacity, and each growth copies the table, so steps are neither wide nor many.
+    The attention operator's cost follows the capacity, and each growth copies the table: steps are neither wide nor
+    many.
     """
     step = 16 if length <= 128 else 32 if length <= 512 else 128
     return min(limit, -(-length // step) * step)
@@ -30,14 +30,14 @@ def source_bucket(length: int, limit: int) -> int:
 
 
 class OnnxRowTable:
-    """Rows of one model. The first `len(input_ids)` rows of a step are active; see `service.engine.backend.RowTable`."""
+    """Rows of one model; see `service.engine.backend.RowTable`. Its blocks grow and shrink with what is in them."""
 
     def __init__(self, graphs: DecoderGraphs, max_rows: int) -> None:
         self._graphs, self._max_rows = graphs, max_rows
-        self._cache: Block | None = None
-        self._cross: Block | None = None
+        self.cache: Block | None = None
+        self.cross: Block | None = None
         self._scratch: Block | None = None
-        self._source_lengths: Ids = np.ones(max_rows, dtype=np.int64)
+        self.source_lengths: Ids = np.ones(max_rows, dtype=np.int64)
         self._input_ids: Ids = np.zeros(max_rows, dtype=np.int64)
         self._write_indices: Ids = np.zeros(max_rows, dtype=np.int64)
         self._last_indices: Ids = np.zeros(max_rows, dtype=np.int64)
@@ -46,7 +46,7 @@ class OnnxRowTable:
             np.empty((max_rows, num_candidates), np.int64), np.empty((max_rows, num_candidates), np.float32)
         )
         self._binding = graphs.decoder.io_binding()
-        self._bound: tuple[Any, ...] | None = None
+        self._bound: tuple[int, Block, Block] | None = None
 
     def encode(self, input_ids: Ids, lengths: Ids, rows: Sequence[Sequence[int]]) -> None:
         num_sources, longest = input_ids.shape
@@ -59,29 +59,30 @@ class OnnxRowTable:
             self._scratch = scratch
         encoded = graphs.encode(input_ids, lengths, scratch)
         last_row = max(row for group in rows for row in group)
-        self._cross = self._reserve(self._cross, last_row + 1, self._source_capacity(longest))
+        self.cross = self._reserve(self.cross, last_row + 1, self._source_capacity(longest))
         for source, group in enumerate(rows):
             length = int(lengths[source])
             for row in group:
-                self._cross.copy_row(row, encoded, source, length)
-                self._source_lengths[row] = length
+                self.cross.copy_row(row, encoded, source, length)
+                self.source_lengths[row] = length
 
     def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
         num_rows = len(input_ids)
         self._input_ids[:num_rows] = input_ids
         self._write_indices[:num_rows] = write_indices
         graphs = self._graphs
-        longest, longest_source = int(write_indices.max()) + 1, int(self._source_lengths[:num_rows].max())
-        self._cache = self._fit(self._cache, num_rows, self._capacity(longest))
-        self._cross = self._fit(self._cross, num_rows, self._source_capacity(longest_source))
+        longest, longest_source = int(write_indices.max()) + 1, int(self.source_lengths[:num_rows].max())
+        self.cache = self._fit(self.cache, num_rows, self._capacity(longest))
+        self.cross = self._fit(self.cross, num_rows, self._source_capacity(longest_source))
         self._bind(num_rows)
+        graphs.memory.synchronize()
         graphs.decoder.run_with_iobinding(self._binding)
         return Candidates(self._candidates.ids[:num_rows], self._candidates.log_probs[:num_rows])
 
     def copy_cache(self, copies: Sequence[tuple[int, int]], length: int) -> None:
-        assert self._cache is not None
+        assert self.cache is not None
         for source, destination in copies:
-            self._cache.copy_row(destination, self._cache, source, length)
+            self.cache.copy_row(destination, self.cache, source, length)
 
     def move_row(self, source: int, destination: int, length: int) -> None:
         self.take_rows(self, [(source, destination)], length)
@@ -89,18 +90,19 @@ class OnnxRowTable:
     def take_rows(self, other: RowTable, rows: Sequence[tuple[int, int]], length: int) -> None:
         assert isinstance(other, OnnxRowTable)
         last_row = max(destination for _, destination in rows)
-        longest_source = max(int(other._source_lengths[source]) for source, _ in rows)
-        self._cross = self._reserve(self._cross, last_row + 1, self._source_capacity(longest_source))
+        longest_source = max(int(other.source_lengths[source]) for source, _ in rows)
+        self.cross = self._reserve(self.cross, last_row + 1, self._source_capacity(longest_source))
         if length:
-            self._cache = self._reserve(self._cache, last_row + 1, self._capacity(length))
+            self.cache = self._reserve(self.cache, last_row + 1, self._capacity(length))
         for source, destination in rows:
-            source_length = int(other._source_lengths[source])
-            assert other._cross is not None
-            self._cross.copy_row(destination, other._cross, source, source_length)
-            self._source_lengths[destination] = source_length
+            source_length = int(other.source_lengths[source])
+            assert other.cross is not None
+            self.cross.copy_row(destination, other.cross, source, source_length)
+            self.source_lengths[destination] = source_length
             if length:
-                assert self._cache is not None and other._cache is not None
-                self._cache.copy_row(destination, other._cache, source, length)
+                assert self.cache is not None
+                assert other.cache is not None
+                self.cache.copy_row(destination, other.cache, source, length)
 
     def _capacity(self, length: int) -> int:
         return bucket(length, self._graphs.max_target_tokens)
@@ -137,14 +139,15 @@ class OnnxRowTable:
 
     def _bind(self, num_rows: int) -> None:
         """Bind the first `num_rows` rows; the pointers stay bound for as long as nothing moves."""
-        assert self._cache is not None and self._cross is not None
-        key = (num_rows, id(self._cache), id(self._cross))
-        is_host = self._graphs.memory.name == "cpu"
-        if key != self._bound:
-            self._graphs.bind_blocks(self._binding, num_rows, self._cache, self._cross)
+        assert self.cache is not None
+        assert self.cross is not None
+        bound = self._bound
+        # The blocks themselves are kept and compared: an id, like an address, is used again once a block is gone.
+        if bound is None or bound[0] != num_rows or bound[1] is not self.cache or bound[2] is not self.cross:
+            self._graphs.bind_blocks(self._binding, num_rows, self.cache, self.cross)
             self._bind_host_arrays(num_rows)
-            self._bound = key
-        elif not is_host:
+            self._bound = num_rows, self.cache, self.cross
+        elif self._graphs.memory.name != "cpu":
             self._bind_host_arrays(num_rows)  # binding is what copies them to the device
 
     def _bind_host_arrays(self, num_rows: int) -> None:
@@ -152,14 +155,11 @@ class OnnxRowTable:
             "input_ids": (self._input_ids, (num_rows, 1)),
             "write_indices": (self._write_indices, (num_rows,)),
             "last_indices": (self._last_indices, (num_rows,)),
-            "source_lengths": (self._source_lengths, (num_rows,)),
+            "source_lengths": (self.source_lengths, (num_rows,)),
         }
         for name, (array, shape) in inputs.items():
             self._binding.bind_input(name, "cpu", 0, _INT64, shape, array.ctypes.data)
-        outputs = {
-            "candidate_ids": (self._candidates.ids, _INT64),
-            "candidate_log_probs": (self._candidates.log_probs, _FLOAT32),
-        }
-        for name, (candidates, dtype) in outputs.items():
-            shape = (num_rows, self._graphs.num_candidates)
-            self._binding.bind_output(name, "cpu", 0, dtype, shape, candidates.ctypes.data)
+        ids, log_probs = self._candidates
+        shape = (num_rows, self._graphs.num_candidates)
+        self._binding.bind_output("candidate_ids", "cpu", 0, _INT64, shape, ids.ctypes.data)
+        self._binding.bind_output("candidate_log_probs", "cpu", 0, _FLOAT32, shape, log_probs.ctypes.data)
