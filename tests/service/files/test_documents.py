@@ -1,0 +1,217 @@
+import io
+import zipfile
+
+import docx
+import pptx
+import pytest
+
+from service.files import (
+    SUPPORTED_FORMATS,
+    InvalidDocumentError,
+    UnsupportedDocumentError,
+    archive,
+    open_document,
+    translate_document,
+)
+
+
+def unchanged(texts):
+    return texts
+
+
+def shout(texts):
+    return [text.upper() for text in texts]
+
+
+def word_document():
+    document = docx.Document()
+    paragraph = document.add_paragraph("Hello ")
+    paragraph.add_run("bold").bold = True
+    paragraph.add_run(" world, ")
+    paragraph.add_run("cut here.")
+    document.add_heading("A title", 1)
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text = "One cell"
+    table.cell(0, 1).text = "Two\tcolumns\nand lines"
+    document.sections[0].header.paragraphs[0].text = "The header"
+    document.sections[0].footer.paragraphs[0].text = "The footer"
+    return saved(document)
+
+
+def presentation():
+    slides = pptx.Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[0])
+    slide.shapes.title.text = "My title"
+    slide.placeholders[1].text = "First line\nsecond line"
+    return saved(slides)
+
+
+def saved(document):
+    stream = io.BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
+SUBTITLES = (
+    "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello my dear\r\nfriend.</i>\r\n\r\n"
+    "7\r\n00:00:03,000 --> 00:00:04,000\r\n- Hi!\r\n- Bye!\r\n\r\n"
+)
+DOCUMENTS = {
+    "a.txt": "Schöne Grüße.\r\n\r\n  Und mehr.\n".encode(),
+    "a.html": "<p class=x>Grüße an <b>alle</b> &amp; mehr<br>".encode(),
+    "a.htm": b"<title>Only a title</title>",
+    "a.srt": SUBTITLES.encode(),
+    "a.docx": word_document(),
+    "a.pptx": presentation(),
+}
+
+
+def entries(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def test_every_format_has_a_document_here():
+    assert sorted(DOCUMENTS) == sorted(f"a{extension}" for extension in SUPPORTED_FORMATS)
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_an_unchanged_translation_gives_the_same_document(name):
+    data = DOCUMENTS[name]
+    new_name, same = translate_document(name, data, unchanged)
+    assert new_name == name
+    if data.startswith(b"PK"):
+        assert entries(same) == entries(data)
+    else:
+        assert same == data
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_every_text_is_replaced(name):
+    data = DOCUMENTS[name]
+    _, shouted = translate_document(name.upper(), data, shout)
+    texts = open_document(name, data).texts
+    assert texts
+    assert open_document(name, shouted).texts == shout(texts)
+
+
+def test_word_formatting_tables_headers_and_footers_are_kept():
+    _, data = translate_document("a.docx", DOCUMENTS["a.docx"], shout)
+    document = docx.Document(io.BytesIO(data))
+    runs = [(run.text, run.bold) for run in document.paragraphs[0].runs]
+    assert runs == [("HELLO ", None), ("BOLD", True), (" WORLD, CUT HERE.", None), ("", None)]
+    assert document.paragraphs[1].style.name == "Heading 1"
+    assert [cell.text for cell in document.tables[0].rows[0].cells] == ["ONE CELL", "TWO\tCOLUMNS\nAND LINES"]
+    assert document.sections[0].header.paragraphs[0].text == "THE HEADER"
+    assert document.sections[0].footer.paragraphs[0].text == "THE FOOTER"
+
+
+def test_word_hyperlinks_are_translated_and_kept():
+    document = docx.Document()
+    paragraph = document.add_paragraph("See ")
+    link = docx.oxml.parse_xml(
+        '<w:hyperlink xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" w:anchor="top">'
+        "<w:r><w:t>this page</w:t></w:r></w:hyperlink>"
+    )
+    paragraph._p.append(link)
+    paragraph.add_run(" now.")
+    assert open_document("a.docx", saved(document)).texts == ["See ", "this page", " now."]
+    _, data = translate_document("a.docx", saved(document), shout)
+    translated = docx.Document(io.BytesIO(data)).paragraphs[0]
+    assert translated.text == "SEE THIS PAGE NOW."
+    assert translated.hyperlinks[0].text == "THIS PAGE"
+    assert translated.hyperlinks[0].fragment == "top"
+
+
+def test_slides_are_translated():
+    _, data = translate_document("a.pptx", DOCUMENTS["a.pptx"], shout)
+    shapes = pptx.Presentation(io.BytesIO(data)).slides[0].shapes
+    assert [shape.text_frame.text for shape in shapes] == ["MY TITLE", "FIRST LINE\nSECOND LINE"]
+
+
+def test_subtitles_keep_numbers_times_and_lines():
+    assert open_document("a.srt", SUBTITLES.encode()).texts == ["<i>Hello my dear friend.</i>", "- Hi!\n- Bye!"]
+    _, data = translate_document(
+        "a.srt", SUBTITLES.encode(), lambda texts: ["<i>Hallo mein lieber Freund.</i>", "- Hallo!\n- Tschüss!"]
+    )
+    assert data.decode() == SUBTITLES.replace("Hello my dear\r\nfriend.", "Hallo mein\r\nlieber Freund.").replace(
+        "- Hi!\r\n- Bye!", "- Hallo!\r\n- Tschüss!"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_text_keeps_its_encoding_and_byte_order_mark(encoding):
+    text = "Schöne Grüße aus Köln.\r\n\r\nDas ist ein längerer Text über die Straße.\n"
+    _, data = translate_document("a.txt", text.encode(encoding), shout)
+    assert data == text.upper().encode(encoding)
+
+
+def test_text_becomes_utf8_when_its_encoding_lacks_a_character():
+    _, data = translate_document("a.txt", "Straße über Köln".encode("cp1252"), lambda texts: ["Łódź"])
+    assert data == "Łódź".encode("utf-8-sig")
+
+
+def test_html_keeps_its_declared_encoding():
+    document = '<meta charset="iso-8859-2"><p>Zażółć gęślą</p>'.encode("iso-8859-2")
+    assert open_document("a.html", document).texts == ["Zażółć gęślą"]
+    _, data = translate_document("a.html", document, lambda texts: ["ż € <"])
+    assert data == '<meta charset="iso-8859-2"><p>ż &#8364; &lt;</p>'.encode("iso-8859-2")
+
+
+def test_a_file_without_text_asks_for_no_translation():
+    def fail(texts):
+        raise AssertionError(texts)
+
+    for name, data in [("a.txt", b" \r\n"), ("a.html", b"<br>"), ("a.srt", b""), ("a.docx", saved(docx.Document()))]:
+        translate_document(name, data, fail)
+
+
+@pytest.mark.parametrize("name", ["a.exe", "a", "a.doc", "docx"])
+def test_an_unknown_format_is_refused_by_name(name):
+    with pytest.raises(UnsupportedDocumentError, match=r"allowed: \.txt, \.html"):
+        open_document(name, b"text")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.docx", b"", "damaged"),
+        ("a.docx", b"PK\x03\x04 and so on", "damaged"),
+        ("a.docx", DOCUMENTS["a.docx"][:-40], "damaged"),
+        ("a.docx", DOCUMENTS["a.pptx"], "no word/document.xml"),
+        ("a.pptx", DOCUMENTS["a.docx"], "no ppt/presentation.xml"),
+        ("a.txt", b"\x00\x01\x02text", "not text"),
+        ("a.srt", b"hello", "not a SubRip"),
+        ("a.srt", b"1\n00:00:99,000 -> x\nhello\n", "not a SubRip"),
+    ],
+)
+def test_a_damaged_file_is_refused(name, data, message):
+    with pytest.raises(InvalidDocumentError, match=message):
+        open_document(name, data)
+
+
+def packed(**contents):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in contents.items():
+            file.writestr(f"word/{name}.xml", content)
+    return stream.getvalue()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch):
+    with pytest.raises(InvalidDocumentError, match="times its size"):
+        open_document("a.docx", packed(document=b" " * 20_000_000))
+    monkeypatch.setattr(archive, "MAX_EXPANDED_BYTES", 1_000)
+    with pytest.raises(InvalidDocumentError, match="unpacks to"):
+        open_document("a.docx", DOCUMENTS["a.docx"])
+
+
+def test_entities_are_never_expanded():
+    bomb = '<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c SYSTEM "file:///etc/hostname">]><a>&b;&c;</a>'
+    with pytest.raises(InvalidDocumentError, match="document type"):
+        open_document("a.docx", packed(document=bomb))
+
+
+def test_broken_xml_is_refused():
+    with pytest.raises(InvalidDocumentError, match="not well-formed"):
+        open_document("a.docx", packed(document="<a><b></a>"))
