@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ _PRIOR = 20.0
 """How much likelier a text is in a language that this server translates than in any other."""
 _MIN_CONFIDENCE = 1.0
 _MIN_EVIDENCE = 0.02
+_SENTENCE_END = ".!?… "
 _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 
@@ -46,13 +48,15 @@ class Detector:
         sample = _NOT_TEXT.sub(" ", without_spans(text[:_MAX_CHARS]))
         if not has_letters(sample):
             return []
-        probabilities = self._probabilities(sample)
-        if self._evidence(probabilities) < _MIN_EVIDENCE:
+        # The compact model knows few words that stand alone or in capitals, and more as the end of a sentence.
+        readings = [self._probabilities(sample), self._probabilities(sample.lower().rstrip(_SENTENCE_END) + ".")]
+        readings = [reading for reading in readings if self._evidence(reading) >= _MIN_EVIDENCE]
+        if not readings:
             return []
-        weights = {
-            language: probability * (_PRIOR if language in self._codes else 1.0)
-            for language, probability in probabilities.items()
-        }
+        weights: defaultdict[str, float] = defaultdict(float)
+        for reading in readings:
+            for language, probability in reading.items():
+                weights[language] += probability * (_PRIOR if language in self._codes else 1.0)
         total = sum(weights.values())
         detections = [
             Detection(self._codes.get(language, language), round(100 * weight / total, 2))
