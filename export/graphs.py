@@ -17,8 +17,9 @@ from model.config import ModelConfig
 from model.layers import KeyValue
 from model.transformer import Transformer
 
-EXAMPLE_SIZES = {"batch": 2, "target": 3, "source": 5, "capacity": 8}
-"""Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant."""
+EXAMPLE_SIZES = {"batch": 4, "sources": 2, "target": 3, "source": 5, "capacity": 8}
+"""Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant. `batch` is a multiple
+of `sources`, because the beams of one source share it."""
 
 TORCH_DTYPES: dict[DType, torch.dtype] = {
     "int64": torch.int64,
@@ -105,10 +106,10 @@ def _pairs(named: Mapping[str, Tensor], key: str, value: str, num_layers: int) -
     return [KeyValue(named[f"{key}.{index}"], named[f"{value}.{index}"]) for index in range(num_layers)]
 
 
-def _per_layer(config: ModelConfig, dtype: DType, length: str, key: str, value: str) -> list[TensorSpec]:
+def _per_layer(config: ModelConfig, dtype: DType, rows: str, length: str, key: str, value: str) -> list[TensorSpec]:
     """The keys and values of every decoder layer, key before value, layer after layer."""
     return [
-        TensorSpec(name=f"{name}.{index}", dtype=dtype, shape=("batch", length, config.d_model))
+        TensorSpec(name=f"{name}.{index}", dtype=dtype, shape=(rows, length, config.d_model))
         for index in range(config.num_decoder_layers)
         for name in (key, value)
     ]
@@ -123,22 +124,22 @@ def _encoder(model: Transformer, dtype: DType) -> GraphDefinition:
         "encoder",
         EncoderGraph(model),
         (_ids("input_ids", "batch", "source"), _ids("lengths", "batch")),
-        tuple(_per_layer(model.config, dtype, "source", "cross_key", "cross_value")),
+        tuple(_per_layer(model.config, dtype, "batch", "source", "cross_key", "cross_value")),
     )
 
 
 def _decoder(model: Transformer, dtype: DType, num_candidates: int) -> GraphDefinition:
     config = model.config
     inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("last_indices", "batch")]
-    inputs += _per_layer(config, dtype, "capacity", "key_cache", "value_cache")
+    inputs += _per_layer(config, dtype, "batch", "capacity", "key_cache", "value_cache")
     if config.architecture == "encoder_decoder":
-        inputs += _per_layer(config, dtype, "source", "cross_key", "cross_value")
-        inputs.append(_ids("source_lengths", "batch"))
+        inputs += _per_layer(config, dtype, "sources", "source", "cross_key", "cross_value")
+        inputs.append(_ids("source_lengths", "sources"))
     outputs = [
         TensorSpec(name="logits", dtype="float32", shape=("batch", config.vocab_size)),
         TensorSpec(name="candidate_ids", dtype="int64", shape=("batch", num_candidates)),
         TensorSpec(name="candidate_log_probs", dtype="float32", shape=("batch", num_candidates)),
-        *_per_layer(config, dtype, "capacity", "new_key_cache", "new_value_cache"),
+        *_per_layer(config, dtype, "batch", "capacity", "new_key_cache", "new_value_cache"),
     ]
     module = DecoderGraph(model, [spec.name for spec in inputs], num_candidates)
     return GraphDefinition("decoder", module, tuple(inputs), tuple(outputs))

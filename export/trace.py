@@ -30,9 +30,13 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_c
     """`polyhead::attend` is Attention in its 3-D form, heads side by side; the first of its four results."""
     # ONNX Runtime's CPU kernel multiplies one query by its keys a quarter faster when there is nothing left to scale.
     # D is known only to the tracer's shapes, which a symbolic query carries.
-    scale = (query.shape[-1] // num_heads) ** -0.5
+    width = query.shape[-1]
+    scaled = op.Mul(query, op.CastLike((width // num_heads) ** -0.5, query))
+    is_shared = query.shape[0] != key.shape[0]
+    if is_shared:  # the K rows of one source as one row of K queries
+        scaled = op.Reshape(scaled, op.Concat(op.Shape(key, start=0, end=1), op.Constant(value_ints=[-1, width]), axis=0))
     results = op.Attention(
-        op.Mul(query, op.CastLike(scale, query)),
+        scaled,
         key,
         value,
         None,  # attention mask
@@ -44,7 +48,7 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_c
         is_causal=int(is_causal),
         scale=1.0,
     )
-    return results[0]
+    return op.Reshape(results[0], op.Shape(query)) if is_shared else results[0]
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {

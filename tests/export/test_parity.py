@@ -69,7 +69,7 @@ def test_int8_stays_near(tmp_path: Path, options: dict[str, Any]) -> None:
     model = make_model(**options)
     report = check_parity(model, tmp_path, "int8", exported(model, tmp_path, "int8"), 16)
     assert report.relative_error is not None
-    assert 0 < report.relative_error < 0.1
+    assert 0 < report.relative_error < 0.15  # sixteen channels average little of the rounding out
 
 
 def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path) -> None:
