@@ -44,6 +44,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     errors.SlowdownError: Answer(429, "overloaded"),
     errors.ClientDisconnectedError: Answer(499, "client_disconnected"),
     errors.UnhealthyError: Answer(503, "unhealthy"),
+    errors.ShuttingDownError: Answer(503, "unhealthy"),
     errors.RequestTimeoutError: Answer(504, "timeout"),
     engine_errors.RequestTooLargeError: Answer(400, "validation"),
     engine_errors.OverloadedError: Answer(429, "overloaded", "Model is overloaded"),

@@ -16,7 +16,8 @@
     ├── SlowdownError                    the client, or all clients together, ask for too much; try again later
     ├── RequestTimeoutError              the request's time is over
     ├── ClientDisconnectedError          the client left before the answer
-    └── UnhealthyError                   a model does not answer
+    ├── UnhealthyError                   a model does not answer
+    └── ShuttingDownError                the server ends, and the time to answer is over
 
 None of these knows a status code: `service/error_handlers.py` alone maps them, and those of `service.engine.errors`.
 """
@@ -148,8 +149,15 @@ class ClientDisconnectedError(ServiceError):
         super().__init__("The client closed the connection before the answer")
 
 
+class ShuttingDownError(ServiceError):
+    """The server is ending, and had no time left to finish this request."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down")
+
+
 class UnhealthyError(ServiceError):
-    """A model does not answer, or the server is shutting down. `models` says what each is doing."""
+    """A model does not answer. `models` says what each is doing."""
 
     def __init__(self, status: str, models: dict[str, str]) -> None:
         super().__init__(status)

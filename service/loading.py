@@ -57,7 +57,7 @@ def load_model(path: Path, device: Device, settings: Settings, observer: Callabl
     if manifest.task != "translate" or manifest.languages is None:
         raise StartupError(f"bundle {path} is for the task {manifest.task!r}, this version serves: translate")
     precision = choose_precision(bundle, device, settings.precision)
-    num_loops = choose_num_loops(settings, device, os.cpu_count() or 1)
+    num_loops = choose_num_loops(settings, device, usable_cores())
     tokenizer = load_tokenizer(bundle)
     engine = Engine(
         _open_backend(bundle, precision, device, settings.threads),
@@ -92,7 +92,9 @@ def load_model(path: Path, device: Device, settings: Settings, observer: Callabl
         info={
             "sha": hashlib.sha256((path / MANIFEST_NAME).read_bytes()).hexdigest(),
             "architecture": bundle.config.architecture,
+            "precisions": list(bundle.precisions),
             "weights": manifest.weights,
+            "training": manifest.training,
         },
     )
 
@@ -104,7 +106,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"], providers: tuple[str, 
     if wanted == "cuda" and _CUDA_PROVIDER not in providers:
         raise StartupError(
             f"POLYHEAD_DEVICE (--device) is 'cuda', but this ONNX Runtime offers only {', '.join(providers)}: install "
-            "polyhead[gpu] in place of polyhead[cpu], or choose cpu"
+            "polyhead[gpu] in place of polyhead[cpu] (make serve GPU=1), or choose cpu"
         )
     return wanted
 
@@ -123,20 +125,17 @@ def choose_precision(bundle: Bundle, device: Device, wanted: str) -> str:
 
 
 def choose_num_loops(settings: Settings, device: Device, num_cores: int) -> int:
-    """Loops of one engine. A loop must hold the widest beam, so more loops need more rows.
-
-    Raises StartupError when the settings name a number that leaves a loop too few rows.
-    """
-    most = settings.max_rows // settings.max_beam_size
-    if settings.loops > most:
-        raise StartupError(
-            f"POLYHEAD_LOOPS (--loops) is {settings.loops}, but POLYHEAD_MAX_ROWS (--max-rows) {settings.max_rows} "
-            f"shared among them holds no beam of POLYHEAD_MAX_BEAM_SIZE (--max-beam-size) {settings.max_beam_size}: "
-            f"choose at most {most} loops"
-        )
+    """Loops of one engine: those asked for, else one on a GPU, and on the CPU as many as the cores carry."""
     if settings.loops:
         return settings.loops
-    return 1 if device == "cuda" else max(1, min(num_cores // settings.threads, most))
+    return 1 if device == "cuda" else max(1, num_cores // settings.threads)
+
+
+def usable_cores() -> int:
+    """The CPU cores that this process may use, which in a container can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:

@@ -5,6 +5,7 @@ Pure ASGI, so that streaming bodies stream and a client's departure is seen at o
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -14,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.error_handlers import error_response
-from service.errors import BodyTooLargeError
+from service.errors import BodyTooLargeError, ShuttingDownError
 from service.metrics import Metrics
 from service.records import RequestRecord, attach_record
 
@@ -79,7 +80,9 @@ class RequestContextMiddleware:
 
 
 class UnexpectedErrorMiddleware:
-    """Answers an error that no handler knew. Innermost, so that this answer too has its id, its line and its headers.
+    """Answers an error that no handler knew, and a request that is cut off as the server ends.
+
+    Innermost, so that this answer too has its id, its line and its headers.
 
     Starlette's own place for such errors is outside of all other middleware.
     """
@@ -100,10 +103,12 @@ class UnexpectedErrorMiddleware:
 
         try:
             await self.app(scope, receive, send_and_note)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if has_started:  # too late for another answer; the server closes the connection
                 raise
-            await error_response(scope["path"], error)(scope, receive, send)
+            # Only a server whose time to drain is over cancels a request; once the client knows, nothing is left to do.
+            cause = ShuttingDownError() if isinstance(error, asyncio.CancelledError) else error
+            await error_response(scope["path"], cause)(scope, receive, send)
 
 
 class SecurityHeadersMiddleware:

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-SLOW_SERVER = """
+HOLDING_SERVER = '''
 import asyncio, sys
 from service.logs import configure_logging
 from service.metrics import Metrics
@@ -26,15 +26,20 @@ from service.server import serve
 from service.settings import load_settings
 from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
 
-class SlowEngine(FakeEngine):
+class HoldingEngine(FakeEngine):
+    """Answers nothing until three seconds after its sixteenth request."""
+
     async def run(self, requests):
-        await asyncio.sleep(1.5)
+        if self.num_running + len(requests) == 16:
+            asyncio.get_running_loop().call_later(3, self.release)
         return await super().run(requests)
 
+engine = HoldingEngine(tiny_tokenizer())
+engine.hold()
 settings = load_settings()
 configure_logging(settings.log_level)
-sys.exit(serve(settings, ModelRegistry([fake_model(SlowEngine(tiny_tokenizer()))]), Metrics()))
-"""
+sys.exit(serve(settings, ModelRegistry([fake_model(engine)]), Metrics()))
+'''
 
 
 def free_port() -> int:
@@ -44,9 +49,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def slow_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def holding_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     port = free_port()
-    command = [sys.executable, "-c", SLOW_SERVER, "--port", str(port), *arguments]
+    command = [sys.executable, "-c", HOLDING_SERVER, "--port", str(port), *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             url = f"http://127.0.0.1:{port}"
@@ -69,34 +74,49 @@ def wait_for(url: str, process: subprocess.Popen[str]) -> None:
             return
 
 
-def translate(url: str, number: int) -> httpx.Response:
-    body = {"q": f"Text {number}.", "source": "en", "target": "de"}
-    return httpx.post(f"{url}/translate", json=body, timeout=30)
+def translate(client: httpx.Client, number: int) -> httpx.Response:
+    return client.post("/translate", json={"q": f"Text {number}.", "source": "en", "target": "de"})
+
+
+def wait_for_rows(client: httpx.Client, count: int) -> None:
+    """Until `count` sentences are with the engine."""
+    end = time.monotonic() + 30
+    while f'polyhead_active_rows{{model="en-de"}} {count:.1f}' not in client.get("/metrics").text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_sigterm_answers_what_was_accepted_and_ends_with_0() -> None:
-    with slow_server() as (process, url), ThreadPoolExecutor(16) as pool:
-        answers = [pool.submit(translate, url, number) for number in range(16)]
-        time.sleep(1)
+    with (
+        holding_server() as (process, url),
+        httpx.Client(base_url=url, timeout=60) as client,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        answers = [pool.submit(translate, client, number) for number in range(16)]
+        wait_for_rows(client, 16)
         process.send_signal(signal.SIGTERM)
         for number, answer in enumerate(answers):
             assert answer.result().json() == {"translatedText": f"TEXT {number}."}
         _, log = process.communicate(timeout=30)
+        with pytest.raises(httpx.ConnectError):
+            client.get("/languages")
     assert process.returncode == 0
     lines = [json.loads(line) for line in log.splitlines()]
     assert sum(line.get("route") == "/translate" for line in lines) == 16
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(url)
 
 
 def test_the_drain_has_an_end() -> None:
-    with slow_server("--drain-timeout-seconds", "1") as (process, url), ThreadPoolExecutor(1) as pool:
-        pool.submit(translate, url, 1).add_done_callback(lambda answer: answer.exception())
-        time.sleep(0.3)
+    with (
+        holding_server("--drain-timeout-seconds", "1") as (process, url),
+        httpx.Client(base_url=url, timeout=60) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        answer = pool.submit(translate, client, 1)
+        wait_for_rows(client, 1)
         process.send_signal(signal.SIGTERM)
-        started = time.monotonic()
         process.communicate(timeout=30)
-    assert time.monotonic() - started < 10
+        assert answer.result().status_code == 503
+        assert answer.result().json() == {"error": "The server is shutting down", "error_type": "unhealthy"}
     assert process.returncode == 0
 
 
@@ -104,7 +124,7 @@ def test_a_taken_port_ends_with_1() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-c", SLOW_SERVER, "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-c", HOLDING_SERVER, "--port", str(taken.getsockname()[1])]
         result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert result.returncode == 1
     assert "address already in use" in result.stderr
