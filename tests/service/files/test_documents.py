@@ -1,9 +1,13 @@
+from __future__ import annotations
+
 import io
 import zipfile
+from typing import Any
 
 import docx
 import pptx
 import pytest
+from docx.oxml import parse_xml
 
 from service.files import (
     SUPPORTED_FORMATS,
@@ -15,15 +19,15 @@ from service.files import (
 )
 
 
-def unchanged(texts):
+def unchanged(texts: list[str]) -> list[str]:
     return texts
 
 
-def shout(texts):
+def shout(texts: list[str]) -> list[str]:
     return [text.upper() for text in texts]
 
 
-def word_document():
+def word_document() -> bytes:
     document = docx.Document()
     paragraph = document.add_paragraph("Hello ")
     paragraph.add_run("bold").bold = True
@@ -38,7 +42,7 @@ def word_document():
     return saved(document)
 
 
-def presentation():
+def presentation() -> bytes:
     slides = pptx.Presentation()
     slide = slides.slides.add_slide(slides.slide_layouts[0])
     slide.shapes.title.text = "My title"
@@ -46,7 +50,7 @@ def presentation():
     return saved(slides)
 
 
-def saved(document):
+def saved(document: Any) -> bytes:
     stream = io.BytesIO()
     document.save(stream)
     return stream.getvalue()
@@ -66,17 +70,17 @@ DOCUMENTS = {
 }
 
 
-def entries(data):
+def entries(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_every_format_has_a_document_here():
+def test_every_format_has_a_document_here() -> None:
     assert sorted(DOCUMENTS) == sorted(f"a{extension}" for extension in SUPPORTED_FORMATS)
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
-def test_an_unchanged_translation_gives_the_same_document(name):
+def test_an_unchanged_translation_gives_the_same_document(name: str) -> None:
     data = DOCUMENTS[name]
     new_name, same = translate_document(name, data, unchanged)
     assert new_name == name
@@ -87,7 +91,7 @@ def test_an_unchanged_translation_gives_the_same_document(name):
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
-def test_every_text_is_replaced(name):
+def test_every_text_is_replaced(name: str) -> None:
     data = DOCUMENTS[name]
     _, shouted = translate_document(name.upper(), data, shout)
     texts = open_document(name, data).texts
@@ -95,21 +99,23 @@ def test_every_text_is_replaced(name):
     assert open_document(name, shouted).texts == shout(texts)
 
 
-def test_word_formatting_tables_headers_and_footers_are_kept():
+def test_word_formatting_tables_headers_and_footers_are_kept() -> None:
     _, data = translate_document("a.docx", DOCUMENTS["a.docx"], shout)
     document = docx.Document(io.BytesIO(data))
     runs = [(run.text, run.bold) for run in document.paragraphs[0].runs]
     assert runs == [("HELLO ", None), ("BOLD", True), (" WORLD, CUT HERE.", None), ("", None)]
-    assert document.paragraphs[1].style.name == "Heading 1"
+    style = document.paragraphs[1].style
+    assert style is not None
+    assert style.name == "Heading 1"
     assert [cell.text for cell in document.tables[0].rows[0].cells] == ["ONE CELL", "TWO\tCOLUMNS\nAND LINES"]
     assert document.sections[0].header.paragraphs[0].text == "THE HEADER"
     assert document.sections[0].footer.paragraphs[0].text == "THE FOOTER"
 
 
-def test_word_hyperlinks_are_translated_and_kept():
+def test_word_hyperlinks_are_translated_and_kept() -> None:
     document = docx.Document()
     paragraph = document.add_paragraph("See ")
-    link = docx.oxml.parse_xml(
+    link = parse_xml(
         '<w:hyperlink xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" w:anchor="top">'
         "<w:r><w:t>this page</w:t></w:r></w:hyperlink>"
     )
@@ -123,13 +129,13 @@ def test_word_hyperlinks_are_translated_and_kept():
     assert translated.hyperlinks[0].fragment == "top"
 
 
-def test_slides_are_translated():
+def test_slides_are_translated() -> None:
     _, data = translate_document("a.pptx", DOCUMENTS["a.pptx"], shout)
     shapes = pptx.Presentation(io.BytesIO(data)).slides[0].shapes
     assert [shape.text_frame.text for shape in shapes] == ["MY TITLE", "FIRST LINE\nSECOND LINE"]
 
 
-def test_subtitles_keep_numbers_times_and_lines():
+def test_subtitles_keep_numbers_times_and_lines() -> None:
     assert open_document("a.srt", SUBTITLES.encode()).texts == ["<i>Hello my dear friend.</i>", "- Hi!\n- Bye!"]
     _, data = translate_document(
         "a.srt", SUBTITLES.encode(), lambda texts: ["<i>Hallo mein lieber Freund.</i>", "- Hallo!\n- Tschüss!"]
@@ -140,26 +146,26 @@ def test_subtitles_keep_numbers_times_and_lines():
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_text_keeps_its_encoding_and_byte_order_mark(encoding):
+def test_text_keeps_its_encoding_and_byte_order_mark(encoding: str) -> None:
     text = "Schöne Grüße aus Köln.\r\n\r\nDas ist ein längerer Text über die Straße.\n"
     _, data = translate_document("a.txt", text.encode(encoding), shout)
     assert data == text.upper().encode(encoding)
 
 
-def test_text_becomes_utf8_when_its_encoding_lacks_a_character():
+def test_text_becomes_utf8_when_its_encoding_lacks_a_character() -> None:
     _, data = translate_document("a.txt", "Straße über Köln".encode("cp1252"), lambda texts: ["Łódź"])
     assert data == "Łódź".encode("utf-8-sig")
 
 
-def test_html_keeps_its_declared_encoding():
+def test_html_keeps_its_declared_encoding() -> None:
     document = '<meta charset="iso-8859-2"><p>Zażółć gęślą</p>'.encode("iso-8859-2")
     assert open_document("a.html", document).texts == ["Zażółć gęślą"]
     _, data = translate_document("a.html", document, lambda texts: ["ż € <"])
     assert data == '<meta charset="iso-8859-2"><p>ż &#8364; &lt;</p>'.encode("iso-8859-2")
 
 
-def test_a_file_without_text_asks_for_no_translation():
-    def fail(texts):
+def test_a_file_without_text_asks_for_no_translation() -> None:
+    def fail(texts: list[str]) -> list[str]:
         raise AssertionError(texts)
 
     for name, data in [("a.txt", b" \r\n"), ("a.html", b"<br>"), ("a.srt", b""), ("a.docx", saved(docx.Document()))]:
@@ -167,7 +173,7 @@ def test_a_file_without_text_asks_for_no_translation():
 
 
 @pytest.mark.parametrize("name", ["a.exe", "a", "a.doc", "docx"])
-def test_an_unknown_format_is_refused_by_name(name):
+def test_an_unknown_format_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedDocumentError, match=r"allowed: \.txt, \.html"):
         open_document(name, b"text")
 
@@ -185,12 +191,12 @@ def test_an_unknown_format_is_refused_by_name(name):
         ("a.srt", b"1\n00:00:99,000 -> x\nhello\n", "not a SubRip"),
     ],
 )
-def test_a_damaged_file_is_refused(name, data, message):
+def test_a_damaged_file_is_refused(name: str, data: bytes, message: str) -> None:
     with pytest.raises(InvalidDocumentError, match=message):
         open_document(name, data)
 
 
-def packed(**contents):
+def packed(**contents: str) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in contents.items():
@@ -198,20 +204,20 @@ def packed(**contents):
     return stream.getvalue()
 
 
-def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch):
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidDocumentError, match="times its size"):
-        open_document("a.docx", packed(document=b" " * 20_000_000))
+        open_document("a.docx", packed(document=" " * 20_000_000))
     monkeypatch.setattr(archive, "MAX_EXPANDED_BYTES", 1_000)
     with pytest.raises(InvalidDocumentError, match="unpacks to"):
         open_document("a.docx", DOCUMENTS["a.docx"])
 
 
-def test_entities_are_never_expanded():
+def test_entities_are_never_expanded() -> None:
     bomb = '<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c SYSTEM "file:///etc/hostname">]><a>&b;&c;</a>'
     with pytest.raises(InvalidDocumentError, match="document type"):
         open_document("a.docx", packed(document=bomb))
 
 
-def test_broken_xml_is_refused():
+def test_broken_xml_is_refused() -> None:
     with pytest.raises(InvalidDocumentError, match="not well-formed"):
         open_document("a.docx", packed(document="<a><b></a>"))

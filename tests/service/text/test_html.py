@@ -1,11 +1,14 @@
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.text.html import find_runs, split_html
+from service.text.plan import Plan
 
 
-def split(document):
+def split(document: str) -> Plan:
     return split_html(document, "en", 100, lambda texts: [len(text) // 4 + 1 for text in texts])
 
 
@@ -55,14 +58,14 @@ documents = st.one_of(st.text(max_size=100), st.lists(st.sampled_from(FRAGMENTS)
 
 @settings(deadline=None)  # the machine may be busy
 @given(documents)
-def test_segments_left_as_they_are_join_to_the_document(document):
+def test_segments_left_as_they_are_join_to_the_document(document: str) -> None:
     for plan in (split(document), find_runs(document)):
         assert plan.join(plan.segments) == document
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(documents)
-def test_a_second_round_without_losses_is_the_document_too(document):
+def test_a_second_round_without_losses_is_the_document_too(document: str) -> None:
     plan = split(document)
     assert plan.retry(plan.segments).join([]) == document
 
@@ -84,11 +87,11 @@ def test_a_second_round_without_losses_is_the_document_too(document):
         ("<p>Unclosed <b>bold <i>both</p> rest", ["Unclosed", "bold", "both", "rest"]),
     ],
 )
-def test_what_is_translated(document, segments):
+def test_what_is_translated(document: str, segments: list[str]) -> None:
     assert split(document).segments == segments
 
 
-def test_translations_are_escaped_and_everything_else_is_kept():
+def test_translations_are_escaped_and_everything_else_is_kept() -> None:
     document = "<!DOCTYPE html>\r\n<P CLASS=x data-a='1'>Fish &amp; chips<BR/>\r\n  for  you</p><!-- c --><hr"
     plan = split(document)
     assert plan.join([segment.upper() + " <&\u00a0>" for segment in plan.segments]) == (
@@ -97,6 +100,6 @@ def test_translations_are_escaped_and_everything_else_is_kept():
     )
 
 
-def test_a_lost_placeholder_is_kept_in_the_second_round():
+def test_a_lost_placeholder_is_kept_in_the_second_round() -> None:
     plan = split("<p>Hello {name} &amp; friends.</p>").retry(["Hallo Freunde."])
     assert plan.join(["Hallo", "& Freunde."]) == "<p>Hallo {name} &amp; Freunde.</p>"

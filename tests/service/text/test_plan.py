@@ -1,10 +1,12 @@
+from __future__ import annotations
+
 import pytest
 
 from service.text.plan import Plan, Segment
 from service.text.segment import split_text
 
 
-def plan_of(text):
+def plan_of(text: str) -> Plan:
     return split_text(text, "en", 1_000, lambda texts: [1] * len(texts))
 
 
@@ -30,26 +32,26 @@ def plan_of(text):
         ("It is 100% sure.", "Es ist 100 % sicher.", []),
     ],
 )
-def test_missing_names_what_a_translation_lost(source, translation, missing):
+def test_missing_names_what_a_translation_lost(source: str, translation: str, missing: list[str]) -> None:
     assert plan_of(source).missing(0, translation) == missing
 
 
-def test_a_good_first_round_needs_no_second():
+def test_a_good_first_round_needs_no_second() -> None:
     plan = plan_of("Hello {name}. You are 30.").retry(["Hallo {name}.", "Du bist 30."])
     assert plan.segments == []
     assert plan.join([]) == "Hallo {name}. Du bist 30."
 
 
-def test_a_sentence_that_lost_a_span_is_cut_around_it():
+def test_a_sentence_that_lost_a_span_is_cut_around_it() -> None:
     plan = plan_of("Fine. Hello {name}, you have %d new messages.").retry(["Gut.", "Hallo, du hast neue Nachrichten."])
     assert plan.segments == ["Hello", "you have", "new messages."]
     assert plan.join(["Hallo", "du hast", "neue Nachrichten."]) == "Gut. Hallo {name}, du hast %d neue Nachrichten."
 
 
-def test_an_empty_translation_leaves_the_source():
+def test_an_empty_translation_leaves_the_source() -> None:
     assert plan_of("One. Two.").join(["", "Zwei."]) == "One. Zwei."
 
 
-def test_literals_are_never_escaped_and_translations_are():
+def test_literals_are_never_escaped_and_translations_are() -> None:
     plan = Plan(["<p>", Segment("a", "a"), "</p>"], escape=lambda text: text.replace("<", "&lt;"))
     assert plan.join(["b < c"]) == "<p>b &lt; c</p>"
