@@ -76,7 +76,7 @@ def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path
     model = make_model(num_decoder_layers=2)
     session = GraphSession(tmp_path / "decoder.onnx", exported(model, tmp_path).graphs["decoder"])
     random = np.random.default_rng(3)
-    shapes = {"batch": 3, "capacity": 9, "source": 4}
+    shapes = {"batch": 3, "sources": 3, "capacity": 9, "source": 4}
     state = {
         spec.name: random.standard_normal(
             [size if isinstance(size, int) else shapes[size] for size in spec.shape]
@@ -114,7 +114,7 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
     model = make_model()
     precision = exported(model, tmp_path)
     with torch.no_grad():
-        model.decoder_layers[0].feed_forward.expand.bias[0] += 0.5  # type: ignore[index,union-attr,operator]
+        model.decoder_layers[0].feed_forward.expand.bias[0] += 0.5
     with pytest.raises(
         ParityError, match=r"precision fp32 differs too much .*logits differ by .*relative error"
     ) as caught:
