@@ -39,8 +39,8 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        states = self.token(input_ids) * self.scale + self.position[positions]
-        return self.dropout(states)  # type: ignore[no-any-return]
+        states: Tensor = self.dropout(self.token(input_ids) * self.scale + self.position[positions])
+        return states
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -60,9 +60,10 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model)
 
     def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
-        """`states` (B,T,E) attend to each other; `lengths` (B) real positions."""
-        query, key, value = self.query_key_value(states).chunk(3, dim=-1)
-        return self.output(attend(query, key, value, lengths, self.num_heads, self.is_causal))  # type: ignore[no-any-return]
+        """`states` (B,T,E) attend to each other; `lengths` (B) counts the real positions, None: all T."""
+        query, key, value = self.query_key_value(states).chunk(3, dim=-1)  # three times (B,T,H*D)
+        attended: Tensor = self.output(attend(query, key, value, lengths, self.num_heads, self.is_causal))
+        return attended
 
     def step(self, states: Tensor, cache: KeyValue, write_indices: Tensor) -> tuple[Tensor, KeyValue]:
         """`states` (B,T,E) enter the cache at `write_indices` (B) and attend to all that it then holds."""
@@ -87,8 +88,15 @@ class CrossAttention(nn.Module):
         return KeyValue(*self.key_value(memory).chunk(2, dim=-1))
 
     def forward(self, states: Tensor, source: KeyValue, source_lengths: Tensor) -> Tensor:
+        """`states` (B,T,E) attend to the first `source_lengths` (B/K) positions of `source` (B/K,S,E).
+
+        K neighbouring rows, the beams of one source, share it; mostly K is 1.
+        """
         query = self.query(states)
-        return self.output(attend(query, source.key, source.value, source_lengths, self.num_heads, False))  # type: ignore[no-any-return]
+        attended: Tensor = self.output(
+            attend(query, source.key, source.value, source_lengths, self.num_heads, is_causal=False)
+        )
+        return attended
 
 
 class FeedForward(nn.Module):
@@ -101,7 +109,8 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, states: Tensor) -> Tensor:
-        return self.contract(self.activation(self.expand(states)))  # type: ignore[no-any-return]
+        contracted: Tensor = self.contract(self.activation(self.expand(states)))
+        return contracted
 
 
 class Residual(nn.Module):
@@ -118,9 +127,11 @@ class Residual(nn.Module):
         self.is_pre = config.norm_order == "pre"
 
     def enter(self, states: Tensor) -> Tensor:
+        """What the sub-layer reads."""
         return self.norm(states) if self.is_pre else states
 
     def leave(self, states: Tensor, change: Tensor) -> Tensor:
+        """The stream after the sub-layer, whose output is `change`."""
         states = states + self.dropout(change)
         return states if self.is_pre else self.norm(states)
 
@@ -136,10 +147,11 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """`states` (B,S,E), of which `lengths` (B) are real."""
         change = self.self_attention(self.self_attention_residual.enter(states), lengths)
         states = self.self_attention_residual.leave(states, change)
         change = self.feed_forward(self.feed_forward_residual.enter(states))
-        return self.feed_forward_residual.leave(states, change)  # type: ignore[no-any-return]
+        return self.feed_forward_residual.leave(states, change)
 
 
 class DecoderLayer(nn.Module):
@@ -179,4 +191,4 @@ class DecoderLayer(nn.Module):
             change = self.cross_attention(self.cross_attention_residual.enter(states), source, source_lengths)
             states = self.cross_attention_residual.leave(states, change)
         change = self.feed_forward(self.feed_forward_residual.enter(states))
-        return self.feed_forward_residual.leave(states, change)  # type: ignore[no-any-return]
+        return self.feed_forward_residual.leave(states, change)

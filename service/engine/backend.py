@@ -24,13 +24,14 @@ class Candidates(NamedTuple):
 
 
 class RowTable(Protocol):
-    """The caches of up to `max_rows` sequences that advance together. Active rows are the first ones, without gaps.
+    """The caches of sequences that advance together. Each sequence is a slot of `beam_size` neighbouring rows, slot i being
+    the rows i * beam_size to (i + 1) * beam_size - 1, which read one source. Active slots are the first ones, without gaps.
 
     A table is used by one thread at a time.
     """
 
-    def encode(self, input_ids: Ids, lengths: Ids, rows: Sequence[Sequence[int]]) -> None:
-        """Run the encoder over `input_ids` (B,S), `lengths` (B), and make source b the source of each of rows[b]."""
+    def encode(self, input_ids: Ids, lengths: Ids, slots: Sequence[int]) -> None:
+        """Run the encoder over `input_ids` (B,S), `lengths` (B), and make source b that of slots[b]."""
 
     def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
         """Advance the first B rows by one token: `input_ids` (B) are written at `write_indices` (B) of their caches.
@@ -39,13 +40,13 @@ class RowTable(Protocol):
         """
 
     def copy_cache(self, copies: Sequence[tuple[int, int]], length: int) -> None:
-        """For each (source, destination): copy the first `length` cached positions between rows of one source text."""
+        """For each (source row, destination row) of one slot: copy the first `length` cached positions."""
 
-    def move_row(self, source: int, destination: int, length: int) -> None:
-        """Make the row `destination` what `source` is: its source text and `length` cached positions."""
+    def move_slot(self, source: int, destination: int, length: int) -> None:
+        """Make the slot `destination` what `source` is: its source text and `length` cached positions."""
 
-    def take_rows(self, other: RowTable, rows: Sequence[tuple[int, int]], length: int) -> None:
-        """For each (row of `other`, row here): bring over the source text and `length` cached positions."""
+    def take_slot(self, other: RowTable, source: int, destination: int, length: int) -> None:
+        """Bring the slot `source` of `other` here: its source text and `length` cached positions."""
 
 
 class Backend(Protocol):
@@ -58,5 +59,5 @@ class Backend(Protocol):
     max_source_tokens: int
     max_target_tokens: int
 
-    def new_table(self, max_rows: int) -> RowTable:
+    def new_table(self, max_rows: int, beam_size: int) -> RowTable:
         """An empty table; its memory is taken as rows and capacity are needed."""

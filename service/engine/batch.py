@@ -1,4 +1,4 @@
-"""The sequences of one row table: who owns which row, kept without gaps."""
+"""The sequences of one row table: who owns which slot, kept without gaps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from service.engine.sequence import Sequence
 
 
 class Batch:
-    """Sequences that advance together in one table. Gaps of finished ones are filled by newcomers or by `compact`."""
+    """Sequences of one beam size that advance together. Gaps of finished ones are filled by newcomers or by `compact`."""
 
-    def __init__(self, table: RowTable, max_rows: int, capacity: int) -> None:
+    def __init__(self, table: RowTable, max_rows: int, beam_size: int, capacity: int) -> None:
         self.table = table
+        self.beam_size = beam_size
         self.capacity = capacity
         self.sequences: list[Sequence] = []
         self._owners: list[Sequence | None] = []
@@ -24,18 +25,19 @@ class Batch:
     @property
     def num_rows(self) -> int:
         """Rows that a step runs over, gaps included."""
-        return len(self._owners)
+        return len(self._owners) * self.beam_size
 
-    def reserve(self, sequence: Sequence, count: int) -> list[int]:
-        """Rows for a newcomer, gaps first."""
-        rows = [row for row, owner in enumerate(self._owners) if owner is None][:count]
-        while len(rows) < count:
-            rows.append(len(self._owners))
+    def add(self, sequence: Sequence) -> int:
+        """Give a newcomer a slot, a gap first; returns the slot."""
+        try:
+            slot = self._owners.index(None)
+        except ValueError:
+            slot = len(self._owners)
             self._owners.append(None)
-        for row in rows:
-            self._owners[row] = sequence
+        self._owners[slot] = sequence
         self.sequences.append(sequence)
-        return rows
+        sequence.place(slot * self.beam_size)
+        return slot
 
     def remove(self, sequences: Iterable[Sequence]) -> None:
         gone = set(map(id, sequences))
@@ -43,8 +45,8 @@ class Batch:
         self._owners = [owner if owner is not None and id(owner) not in gone else None for owner in self._owners]
 
     def compact(self) -> None:
-        """Close the gaps by moving the last rows into them."""
-        gaps = [row for row, owner in enumerate(self._owners) if owner is None]
+        """Close the gaps by moving the last sequences into them."""
+        gaps = [slot for slot, owner in enumerate(self._owners) if owner is None]
         for gap in gaps:
             while self._owners and self._owners[-1] is None:
                 self._owners.pop()
@@ -53,17 +55,18 @@ class Batch:
                 return
             owner = self._owners.pop()
             assert owner is not None
-            self.table.move_row(last, gap, owner.position)
-            owner.rows[owner.rows.index(last)] = gap
+            self.table.move_slot(last, gap, owner.position)
+            owner.place(gap * self.beam_size)
             self._owners[gap] = owner
 
     def step(self) -> list[Sequence]:
         """Advance every row by one token; returns the sequences that finished."""
         tokens, positions = self._tokens, self._positions
         for sequence in self.sequences:
+            first = sequence.first_row
+            positions[first : first + self.beam_size] = sequence.position
             for row, token in zip(sequence.rows, sequence.tokens, strict=True):
-                tokens[row] = token
-                positions[row] = sequence.position
+                tokens[first + row] = token
         candidates = self.table.step(tokens[: self.num_rows], positions[: self.num_rows])
         finished = [sequence for sequence in self.sequences if not sequence.advance(candidates)]
         for sequence in self.sequences:
@@ -75,3 +78,9 @@ class Batch:
     def outgrown(self) -> list[Sequence]:
         """The sequences whose next token has no place within this table's capacity."""
         return [sequence for sequence in self.sequences if sequence.position >= self.capacity]
+
+    def move(self, sequence: Sequence, larger: Batch) -> None:
+        """Hand a sequence over to the table for longer ones."""
+        slot = self._owners.index(sequence)
+        larger.table.take_slot(self.table, slot, larger.add(sequence), sequence.position)
+        self.remove([sequence])

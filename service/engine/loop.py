@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Seq
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,7 +16,11 @@ from service.engine.waiting import EngineLimits, Ticket, WaitingLine
 
 
 class Loop:
-    """One thread's work. Sequences of like length share a table, because a table's cost follows its capacity."""
+    """One thread's work.
+
+    Sequences of like length share a table, because a table's cost follows its capacity; and those of one beam size, because
+    the beams of a source read its cross-attention cache together. All tables advance in turn, one token each.
+    """
 
     def __init__(
         self,
@@ -30,9 +33,8 @@ class Loop:
     ) -> None:
         self._index, self._backend, self._line = index, backend, line
         self._limits, self._observer = limits, observer
-        self._batches = [
-            Batch(backend.new_table(limits.max_rows), limits.max_rows, capacity) for capacity in capacities
-        ]
+        self._capacities = tuple(capacities)
+        self._batches: dict[tuple[int, int], Batch] = {}
         self.active_rows = 0
         self.num_steps = 0
         self.num_generated_tokens = 0
@@ -47,15 +49,15 @@ class Loop:
                 return
             self._admit(tickets)
             self._drop_abandoned()
-            for batch in self._batches:
+            for batch in list(self._batches.values()):
                 batch.compact()
                 if batch.sequences:
                     self._advance(batch)
-            for batch, larger in pairwise(self._batches):
-                self._move_outgrown(batch, larger)
+                    self._move_outgrown(batch)
+            self._drop_empty()
 
     def sequences(self) -> list[Sequence]:
-        return [sequence for batch in self._batches for sequence in batch.sequences]
+        return [sequence for batch in self._batches.values() for sequence in batch.sequences]
 
     def _admit(self, tickets: Seq[Ticket]) -> None:
         """Encode newcomers together, each in the table for its length."""
@@ -67,15 +69,13 @@ class Loop:
             elif not ticket.is_settled:
                 self._observer.on_queue(now - ticket.submitted)
                 sequences.append(Sequence(ticket, self._backend.bos_id, self._backend.eos_id))
-        sequences.sort(key=lambda sequence: sequence.num_source_tokens)
-        start = 0
-        for batch in self._batches:
-            stop = start
-            while stop < len(sequences) and sequences[stop].num_source_tokens <= batch.capacity:
-                stop += 1
-            for group in cut_batches(sequences[start:stop], self._limits.max_batch_tokens):
-                self._encode(batch, group)
-            start = stop
+        newcomers: dict[tuple[int, int], list[Sequence]] = {}
+        for sequence in sorted(sequences, key=lambda sequence: sequence.num_source_tokens):
+            key = self._capacity(sequence.num_source_tokens), sequence.beam_size
+            newcomers.setdefault(key, []).append(sequence)
+        for (capacity, beam_size), group in newcomers.items():
+            for part in cut_batches(group, self._limits.max_batch_tokens):
+                self._encode(self._batch(capacity, beam_size), part)
         if sequences:
             self._observer.on_rows(self.active_rows, self._limits.max_rows)
 
@@ -84,9 +84,8 @@ class Loop:
         input_ids = np.full((len(group), int(lengths.max())), self._backend.pad_id, dtype=np.int64)
         for ids, sequence in zip(input_ids, group, strict=True):
             ids[: sequence.num_source_tokens] = sequence.ticket.request.input_ids
-            sequence.rows = batch.reserve(sequence, sequence.search.num_rows)
-            self.active_rows += len(sequence.rows)
-        batch.table.encode(input_ids, lengths, [sequence.rows for sequence in group])
+            self.active_rows += sequence.beam_size
+        batch.table.encode(input_ids, lengths, [batch.add(sequence) for sequence in group])
         num_tokens = int(lengths.sum())
         self.num_source_tokens += num_tokens
         self.num_padded_tokens += input_ids.size - num_tokens
@@ -95,7 +94,7 @@ class Loop:
     def _drop_abandoned(self) -> None:
         """Free the rows of callers that left, and of those whose deadline has passed."""
         now = time.monotonic()
-        for batch in self._batches:
+        for batch in self._batches.values():
             gone = []
             for sequence in batch.sequences:
                 ticket = sequence.ticket
@@ -119,16 +118,29 @@ class Loop:
     def _release(self, batch: Batch, sequences: Seq[Sequence]) -> None:
         if not sequences:
             return
-        self.active_rows -= sum(len(sequence.rows) for sequence in sequences)
+        self.active_rows -= sum(sequence.beam_size for sequence in sequences)
         batch.remove(sequences)
         self._observer.on_rows(self.active_rows, self._limits.max_rows)
 
-    def _move_outgrown(self, batch: Batch, larger: Batch) -> None:
+    def _capacity(self, length: int) -> int:
+        """The least capacity class that holds `length` positions."""
+        return next(capacity for capacity in self._capacities if length <= capacity)
+
+    def _batch(self, capacity: int, beam_size: int) -> Batch:
+        key = capacity, beam_size
+        if key not in self._batches:
+            max_rows = self._limits.max_rows
+            self._batches[key] = Batch(self._backend.new_table(max_rows, beam_size), max_rows, beam_size, capacity)
+        return self._batches[key]
+
+    def _move_outgrown(self, batch: Batch) -> None:
         for sequence in batch.outgrown():
-            old_rows = sequence.rows
-            sequence.rows = larger.reserve(sequence, len(old_rows))
-            larger.table.take_rows(batch.table, list(zip(old_rows, sequence.rows, strict=True)), sequence.position)
-            batch.remove([sequence])
+            batch.move(sequence, self._batch(self._capacity(sequence.position + 1), batch.beam_size))
+
+    def _drop_empty(self) -> None:
+        """Give back the memory of tables that are done, but keep the last one: the next request is likely to be alike."""
+        if self.active_rows:
+            self._batches = {key: batch for key, batch in self._batches.items() if batch.sequences}
 
     @staticmethod
     def _fail_late(ticket: Ticket, when: str) -> None:

@@ -11,14 +11,18 @@ from service.engine.waiting import Ticket
 
 
 class Sequence:
-    """One admitted request. `rows[k]` is the cache row of beam k, `tokens[k]` what enters it next, at `position`."""
+    """One admitted request, in a slot of rows from `first_row` on.
+
+    Beam k has the row `rows[k]` of the slot (0 to beam_size - 1), and `tokens[k]` enters it next, at `position`.
+    """
 
     def __init__(self, ticket: Ticket, bos_id: int, eos_id: int) -> None:
         options = ticket.request.options
         self.ticket = ticket
         self.search: GreedySearch | BeamSearch
         self.search = GreedySearch(options, eos_id) if options.beam_size == 1 else BeamSearch(options, eos_id)
-        self.rows: list[int] = []
+        self.first_row = 0
+        self.rows = list(range(options.beam_size))
         self.tokens = [bos_id] * options.beam_size
         self.position = 0
         self.admitted = time.monotonic()
@@ -28,21 +32,30 @@ class Sequence:
     def num_source_tokens(self) -> int:
         return self.ticket.request.num_tokens
 
+    @property
+    def beam_size(self) -> int:
+        return len(self.rows)
+
+    def place(self, first_row: int) -> None:
+        """The slot begins at this row of the table from now on."""
+        self.first_row = first_row
+
     def advance(self, candidates: Candidates) -> bool:
         """Take this step's candidates; False when finished. `copies` says which rows to copy before the next step."""
         self.position += 1
         if isinstance(self.search, GreedySearch):
-            row = self.rows[0]
-            token = int(candidates.ids[row, 0])
+            token = int(candidates.ids[self.first_row, 0])
             self.tokens[0] = token
-            return self.search.advance(token, float(candidates.log_probs[row, 0]))
-        ids, log_probs = candidates.ids[self.rows].tolist(), candidates.log_probs[self.rows].tolist()
-        step = self.search.advance(ids, log_probs)
+            return self.search.advance(token, float(candidates.log_probs[self.first_row, 0]))
+        first, rows, width = self.first_row, self.rows, 2 * len(self.rows)
+        ids = candidates.ids[first : first + len(rows), :width].tolist()
+        log_probs = candidates.log_probs[first : first + len(rows), :width].tolist()
+        step = self.search.advance([ids[row] for row in rows], [log_probs[row] for row in rows])
         if step is None:
             return False
         beams, copies = assign_rows(step.parents)
-        self.copies = [(self.rows[source], self.rows[destination]) for source, destination in copies]
-        self.rows = [self.rows[beam] for beam in beams]
+        self.copies = [(first + rows[source], first + rows[destination]) for source, destination in copies]
+        self.rows = [rows[beam] for beam in beams]
         self.tokens = step.tokens
         return True
 

@@ -21,5 +21,5 @@ class OnnxBackend:
         self.max_source_tokens = self._graphs.max_source_tokens
         self.max_target_tokens = self._graphs.max_target_tokens
 
-    def new_table(self, max_rows: int) -> OnnxRowTable:
-        return OnnxRowTable(self._graphs, max_rows)
+    def new_table(self, max_rows: int, beam_size: int) -> OnnxRowTable:
+        return OnnxRowTable(self._graphs, max_rows, beam_size)

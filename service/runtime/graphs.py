@@ -74,10 +74,10 @@ class DecoderGraphs:
         self.encoder.run_with_iobinding(binding)
         return packed
 
-    def bind_blocks(self, binding: Any, num_rows: int, cache: Block, cross: Block) -> None:
-        """Bind the first `num_rows` rows of both blocks; the new caches go where the old ones are."""
+    def bind_blocks(self, binding: Any, num_rows: int, cache: Block, num_slots: int, cross: Block) -> None:
+        """Bind the first rows of the cache and the first slots of the sources; new caches go where the old ones are."""
         device = self.memory.name
-        cache_shape, cross_shape = (num_rows, *cache.shape[2:]), (num_rows, *cross.shape[2:])
+        cache_shape, cross_shape = (num_rows, *cache.shape[2:]), (num_slots, *cross.shape[2:])
         for layer in range(cache.shape[0]):
             pointer = cache.pointer(layer)
             binding.bind_input(self.cache_names[layer], device, 0, self.dtype, cache_shape, pointer)
