@@ -35,8 +35,8 @@ def test_a_request_has_one_log_line_without_its_text(serve: Serve, caplog: pytes
             json={"q": "private words", "source": "en", "target": "de", "api_key": "my-secret-key"},
             headers={"X-Request-ID": "abc"},
         )
+        wait_until(lambda: any(record.name == "service.access" for record in caplog.records))
     assert response.status_code == 200
-    wait_until(lambda: any(record.name == "service.access" for record in caplog.records))
     (line,) = (vars(record) for record in caplog.records if record.name == "service.access")
     assert (line["request_id"], line["method"], line["route"], line["status"]) == ("abc", "POST", "/translate", 200)
     assert line["input_tokens"] > 2
