@@ -24,8 +24,10 @@ class Candidates(NamedTuple):
 
 
 class RowTable(Protocol):
-    """The caches of sequences that advance together. Each sequence is a slot of `beam_size` neighbouring rows, slot i being
-    the rows i * beam_size to (i + 1) * beam_size - 1, which read one source. Active slots are the first ones, without gaps.
+    """The caches of sequences that advance together.
+
+    Each sequence is a slot of `beam_size` neighbouring rows, slot i being the rows i * beam_size to
+    (i + 1) * beam_size - 1, which read one source. Active slots are the first ones, without gaps.
 
     A table is used by one thread at a time.
     """

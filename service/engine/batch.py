@@ -11,7 +11,7 @@ from service.engine.sequence import Sequence
 
 
 class Batch:
-    """Sequences of one beam size that advance together. Gaps of finished ones are filled by newcomers or by `compact`."""
+    """Sequences of one beam size that advance together. Newcomers fill the gaps of finished ones, or `compact` does."""
 
     def __init__(self, table: RowTable, max_rows: int, beam_size: int, capacity: int) -> None:
         self.table = table

@@ -18,8 +18,8 @@ from service.engine.waiting import EngineLimits, Ticket, WaitingLine
 class Loop:
     """One thread's work.
 
-    Sequences of like length share a table, because a table's cost follows its capacity; and those of one beam size, because
-    the beams of a source read its cross-attention cache together. All tables advance in turn, one token each.
+    Sequences of like length share a table, because a table's cost follows its capacity; and those of one beam size,
+    because the beams of a source read its cross-attention cache together. All tables advance in turn, one token each.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Loop:
             batch.move(sequence, self._batch(self._capacity(sequence.position + 1), batch.beam_size))
 
     def _drop_empty(self) -> None:
-        """Give back the memory of tables that are done, but keep the last one: the next request is likely to be alike."""
+        """Give back the memory of tables that are done, but keep the last one: the next request may well be alike."""
         if self.active_rows:
             self._batches = {key: batch for key, batch in self._batches.items() if batch.sequences}
 

@@ -30,34 +30,32 @@ def test_encoder_batches(lengths: list[int], max_tokens: int) -> None:
         assert (count + 1) * following[0].num_source_tokens > max_tokens  # the next one had no room
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=12))
-def test_rows_are_closed_up_when_sequences_leave(plan: list[tuple[int, bool]]) -> None:
-    table = ToyTable(ToyBackend(), 48)
-    batch = Batch(table, 48, 64)
-    for number, (beam_size, _) in enumerate(plan):
+@given(st.integers(1, 4), st.lists(st.booleans(), min_size=1, max_size=12))
+def test_slots_are_closed_up_when_sequences_leave(beam_size: int, is_leaving: list[bool]) -> None:
+    table = ToyTable(ToyBackend(), 48, beam_size)
+    batch = Batch(table, 48, beam_size, 64)
+    for number in range(len(is_leaving)):
         sequence = sequence_of(1, beam_size)
-        sequence.rows = batch.reserve(sequence, beam_size)
+        slot = batch.add(sequence)
         sequence.position = 3
-        for row in sequence.rows:
-            table.sources[row] = (number,)
-            table.cache[row, :3] = number
+        table.sources[slot] = (number,)
+        table.cache[slot * beam_size : (slot + 1) * beam_size, :3] = number
     numbered = list(enumerate(batch.sequences))
-    batch.remove([sequence for number, sequence in numbered if plan[number][1]])
+    batch.remove([sequence for number, sequence in numbered if is_leaving[number]])
     batch.compact()
-    staying = [(number, sequence) for number, sequence in numbered if not plan[number][1]]
+    staying = [(number, sequence) for number, sequence in numbered if not is_leaving[number]]
     assert [sequence for _, sequence in staying] == batch.sequences
-    rows = [row for sequence in batch.sequences for row in sequence.rows]
-    assert sorted(rows) == list(range(batch.num_rows))
+    assert batch.num_rows == beam_size * len(staying)
+    assert sorted(sequence.first_row for _, sequence in staying) == list(range(0, batch.num_rows, beam_size))
     for number, sequence in staying:
-        for row in sequence.rows:
-            assert table.sources[row] == (number,)
-            assert (table.cache[row, :3] == number).all()
+        assert table.sources[sequence.first_row // beam_size] == (number,)
+        assert (table.cache[sequence.first_row : sequence.first_row + beam_size, :3] == number).all()
 
 
 def test_newcomers_fill_gaps_first() -> None:
-    batch = Batch(ToyTable(ToyBackend(), 8), 8, 64)
-    first, second = sequence_of(1, 2), sequence_of(1, 2)
-    assert batch.reserve(first, 2) == [0, 1]
-    assert batch.reserve(second, 2) == [2, 3]
-    batch.remove([first])
-    assert batch.reserve(sequence_of(1, 3), 3) == [0, 1, 4]
+    batch = Batch(ToyTable(ToyBackend(), 8, 2), 8, 2, 64)
+    sequences = [sequence_of(1, 2) for _ in range(4)]
+    assert [batch.add(sequence) for sequence in sequences[:3]] == [0, 1, 2]
+    batch.remove(sequences[1:2])
+    assert batch.add(sequences[3]) == 1
+    assert [sequence.first_row for sequence in batch.sequences] == [0, 4, 2]

@@ -32,7 +32,7 @@ def run_beam(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothe
         prefixes = [(*prefixes[parent], token) for token, parent in zip(step.tokens, step.parents, strict=True)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(3, 19), min_size=1, max_size=4).map(tuple),
     st.integers(1, 4),

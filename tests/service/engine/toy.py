@@ -60,47 +60,50 @@ def oracle(source: tuple[int, ...], options: DecodingOptions) -> list[Hypothesis
 
 
 class ToyTable:
-    """Rows of source texts and cached tokens, with whatever earlier rows left behind."""
+    """Slots with source texts and rows of cached tokens, with whatever earlier ones left behind."""
 
-    def __init__(self, backend: ToyBackend, max_rows: int) -> None:
+    def __init__(self, backend: ToyBackend, max_rows: int, beam_size: int) -> None:
         self.backend = backend
-        self.sources: list[tuple[int, ...]] = [()] * max_rows
+        self.beam_size = beam_size
+        self.sources: list[tuple[int, ...]] = [()] * (max_rows // beam_size)
         self.cache = np.full((max_rows, MAX_TOKENS), _GARBAGE)
 
-    def encode(self, input_ids: Ids, lengths: Ids, rows: Sequence[Sequence[int]]) -> None:
+    def encode(self, input_ids: Ids, lengths: Ids, slots: Sequence[int]) -> None:
         assert input_ids.shape[1] == lengths.max()
         self.backend.encoded.append(input_ids.shape)
-        for ids, length, group in zip(input_ids, lengths, rows, strict=True):
+        for ids, length, slot in zip(input_ids, lengths, slots, strict=True):
             assert (ids[length:] == PAD).all()
-            for row in group:
-                self.sources[row] = tuple(map(int, ids[:length]))
+            self.sources[slot] = tuple(map(int, ids[:length]))
 
     def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
+        assert len(input_ids) % self.beam_size == 0
         self.backend.before_step(len(input_ids))
         ids = np.empty((len(input_ids), NUM_CANDIDATES), np.int64)
         best = np.empty((len(input_ids), NUM_CANDIDATES), np.float32)
         for row, (token, index) in enumerate(zip(input_ids, write_indices, strict=True)):
             self.cache[row, index] = token
-            scores = log_probs(self.sources[row], tuple(map(int, self.cache[row, : index + 1])))
+            source = self.sources[row // self.beam_size]
+            scores = log_probs(source, tuple(map(int, self.cache[row, : index + 1])))
             ids[row] = np.argsort(-scores, kind="stable")[:NUM_CANDIDATES]
             best[row] = scores[ids[row]]
         return Candidates(ids, best)
 
     def copy_cache(self, copies: Sequence[tuple[int, int]], length: int) -> None:
         for source, destination in copies:
-            assert self.sources[source] == self.sources[destination]
-            self._copy(self, source, destination, length)
+            assert source // self.beam_size == destination // self.beam_size
+            self._copy_row(self, source, destination, length)
 
-    def move_row(self, source: int, destination: int, length: int) -> None:
-        self.take_rows(self, [(source, destination)], length)
+    def move_slot(self, source: int, destination: int, length: int) -> None:
+        self.take_slot(self, source, destination, length)
 
-    def take_rows(self, other: RowTable, rows: Sequence[tuple[int, int]], length: int) -> None:
+    def take_slot(self, other: RowTable, source: int, destination: int, length: int) -> None:
         assert isinstance(other, ToyTable)
-        for source, destination in rows:
-            self.sources[destination] = other.sources[source]
-            self._copy(other, source, destination, length)
+        assert other.beam_size == self.beam_size
+        self.sources[destination] = other.sources[source]
+        for beam in range(self.beam_size):
+            self._copy_row(other, source * self.beam_size + beam, destination * self.beam_size + beam, length)
 
-    def _copy(self, other: ToyTable, source: int, destination: int, length: int) -> None:
+    def _copy_row(self, other: ToyTable, source: int, destination: int, length: int) -> None:
         self.cache[destination, :length] = other.cache[source, :length]
         self.cache[destination, length:] = _GARBAGE
 
@@ -120,8 +123,8 @@ class ToyBackend:
         self._lock = threading.Condition()
         self._permits: float = float("inf")
 
-    def new_table(self, max_rows: int) -> ToyTable:
-        return ToyTable(self, max_rows)
+    def new_table(self, max_rows: int, beam_size: int) -> ToyTable:
+        return ToyTable(self, max_rows, beam_size)
 
     def hold(self) -> None:
         self._permits = 0
