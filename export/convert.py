@@ -109,7 +109,7 @@ def _write_graphs(
     graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
     for dtype in dict.fromkeys(COMPUTE_DTYPES[precision] for precision in options.precisions):
         model = copy.deepcopy(checkpoint.model).to(TORCH_DTYPES[dtype])
-        for definition in graph_definitions(model, dtype, options.num_candidates):
+        for definition in graph_definitions(model, dtype):
             report(f"tracing {definition.name} ({dtype})")
             traced = trace(definition)
             for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:

@@ -42,25 +42,25 @@ class GraphDefinition:
     outputs: tuple[TensorSpec, ...]
 
     def example(self) -> tuple[Tensor, ...]:
-        """Tensors of the right shapes to trace with: ones where lengths are meant, zeros elsewhere."""
+        """Tensors of the right shapes to trace with: ones where numbers of things are meant, zeros elsewhere."""
         return tuple(
             torch.full(
                 tuple(EXAMPLE_SIZES[size] if isinstance(size, str) else size for size in spec.shape),
-                int(spec.name.endswith("lengths")),
+                int(spec.name.endswith("lengths") or spec.name == "num_candidates"),
                 dtype=TORCH_DTYPES[spec.dtype],
             )
             for spec in self.inputs
         )
 
 
-def graph_definitions(model: Transformer, dtype: DType, num_candidates: int) -> list[GraphDefinition]:
+def graph_definitions(model: Transformer, dtype: DType) -> list[GraphDefinition]:
     """The graphs of `model`, whose weights and caches are of `dtype`."""
     build = DEFINITIONS.get(model.config.architecture)
     if build is None:
         raise UnsupportedArchitectureError(
             f"architecture {model.config.architecture!r} cannot be exported yet, allowed: {', '.join(DEFINITIONS)}"
         )
-    return build(model, dtype, num_candidates)
+    return build(model, dtype)
 
 
 class EncoderGraph(nn.Module):
@@ -78,12 +78,12 @@ class EncoderGraph(nn.Module):
 class DecoderGraph(nn.Module):
     """Advance every row by T tokens and give the logits after its last one, with the best N of them ranked.
 
-    Ranking inside the graph spares the server the whole (B,V) matrix: it reads (B,N) for greedy and beam search alike.
+    Ranking inside the graph spares the server the whole (B,V) matrix: it reads (B,N), with N = 1 for greedy search.
     """
 
-    def __init__(self, model: Transformer, input_names: Sequence[str], num_candidates: int) -> None:
+    def __init__(self, model: Transformer, input_names: Sequence[str]) -> None:
         super().__init__()
-        self.model, self.input_names, self.num_candidates = model, tuple(input_names), num_candidates
+        self.model, self.input_names = model, tuple(input_names)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.input_names, tensors, strict=True))
@@ -98,7 +98,10 @@ class DecoderGraph(nn.Module):
         )
         rows = torch.arange(states.shape[0], device=states.device)
         logits = self.model.project(states[rows, named["last_indices"]]).float()  # (B,V)
-        log_probs, ids = torch.topk(logits.log_softmax(-1), self.num_candidates)
+        num_candidates = int(named["num_candidates"].item())
+        torch._check(num_candidates >= 1)  # the tracer must know what the operator allows
+        torch._check(num_candidates <= logits.shape[-1])
+        log_probs, ids = torch.topk(logits.log_softmax(-1), num_candidates)
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 
 
@@ -128,27 +131,28 @@ def _encoder(model: Transformer, dtype: DType) -> GraphDefinition:
     )
 
 
-def _decoder(model: Transformer, dtype: DType, num_candidates: int) -> GraphDefinition:
+def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
     config = model.config
     inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("last_indices", "batch")]
     inputs += _per_layer(config, dtype, "batch", "capacity", "key_cache", "value_cache")
     if config.architecture == "encoder_decoder":
         inputs += _per_layer(config, dtype, "sources", "source", "cross_key", "cross_value")
         inputs.append(_ids("source_lengths", "sources"))
+    inputs.append(TensorSpec(name="num_candidates", dtype="int64", shape=(1,)))
     outputs = [
         TensorSpec(name="logits", dtype="float32", shape=("batch", config.vocab_size)),
-        TensorSpec(name="candidate_ids", dtype="int64", shape=("batch", num_candidates)),
-        TensorSpec(name="candidate_log_probs", dtype="float32", shape=("batch", num_candidates)),
+        TensorSpec(name="candidate_ids", dtype="int64", shape=("batch", "candidates")),
+        TensorSpec(name="candidate_log_probs", dtype="float32", shape=("batch", "candidates")),
         *_per_layer(config, dtype, "batch", "capacity", "new_key_cache", "new_value_cache"),
     ]
-    module = DecoderGraph(model, [spec.name for spec in inputs], num_candidates)
+    module = DecoderGraph(model, [spec.name for spec in inputs])
     return GraphDefinition("decoder", module, tuple(inputs), tuple(outputs))
 
 
-DEFINITIONS: dict[str, Callable[[Transformer, DType, int], list[GraphDefinition]]] = {
-    "encoder_decoder": lambda model, dtype, num_candidates: [
+DEFINITIONS: dict[str, Callable[[Transformer, DType], list[GraphDefinition]]] = {
+    "encoder_decoder": lambda model, dtype: [
         _encoder(model, dtype),
-        _decoder(model, dtype, num_candidates),
+        _decoder(model, dtype),
     ],
-    "decoder": lambda model, dtype, num_candidates: [_decoder(model, dtype, num_candidates)],
+    "decoder": lambda model, dtype: [_decoder(model, dtype)],
 }

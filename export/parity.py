@@ -104,10 +104,10 @@ def check_parity(
     problems = [problem for key, session in sessions.items() for problem in _interface_problems(key, session)]
     if problems:
         raise ParityError(f"precision {name}: {'; '.join(problems)}")
-    definitions = {graph.name: graph for graph in graph_definitions(model, "float32", num_candidates)}
+    definitions = {graph.name: graph for graph in graph_definitions(model, "float32")}
     tolerance, seen = TOLERANCES[name], _Differences()
     for case in _cases(model):
-        _compare(definitions, sessions, case, seen)
+        _compare(definitions, sessions, case, num_candidates, seen)
     _check_values(seen, tolerance)
     agreed = sum(_same_sentence(model, sessions, case) for case in _sentences(model))
     if name == "fp32" and agreed < NUM_SENTENCES:
@@ -174,7 +174,11 @@ def _cases(model: Transformer) -> Iterator[_Case]:
 
 
 def _compare(
-    definitions: dict[str, GraphDefinition], sessions: dict[str, GraphSession], case: _Case, seen: _Differences
+    definitions: dict[str, GraphDefinition],
+    sessions: dict[str, GraphSession],
+    case: _Case,
+    num_candidates: int,
+    seen: _Differences,
 ) -> None:
     """Prefill, then steps along the best tokens of the PyTorch model, with the two caches apart."""
     expected_state, found_state = (
@@ -188,6 +192,7 @@ def _compare(
     ids, written, last = case.prompt_ids, np.zeros(len(case.prompt_lengths), np.int64), case.prompt_lengths - 1
     for _ in range(1 + NUM_STEPS):
         step = {"input_ids": ids, "write_indices": written, "last_indices": last}
+        step["num_candidates"] = np.array([num_candidates])
         expected = _run_torch(definitions["decoder"], expected_state | step)
         found = sessions["decoder"].run(found_state | step)
         seen.add(expected["logits"], found["logits"])
@@ -255,7 +260,8 @@ def _greedy(eos_id: int, sessions: dict[str, GraphSession], case: _Case, limit: 
     ids, tokens = case.prompt_ids, list[int]()
     for position in range(limit):
         step = {"input_ids": ids, "write_indices": np.array([position]), "last_indices": np.array([0])}
-        ids = sessions["decoder"].run(state | step)["candidate_ids"][:, :1]
+        step["num_candidates"] = np.array([1])
+        ids = sessions["decoder"].run(state | step)["candidate_ids"]
         if ids[0, 0] == eos_id:
             break
         tokens.append(int(ids[0, 0]))

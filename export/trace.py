@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from onnxscript.values import Opset
 from torch.export import Dim
 
@@ -79,8 +80,30 @@ def trace(definition: GraphDefinition) -> ir.Model:
         )
     assert program is not None  # only a call that writes the file itself returns None
     model = program.model
+    for value, spec in zip(model.graph.outputs, definition.outputs, strict=True):
+        value.shape = ir.Shape(spec.shape)  # the tracer invents names for sizes that an input decides
+    _merge_shapes(model)
     _strip(model)
     return model
+
+
+def _merge_shapes(model: ir.Model) -> None:
+    """Ask for equal shapes once: every layer asks for its own, and at small batches each question costs as a norm does."""
+    known: dict[tuple[str, ...], ir.Value] = {}
+    for node in list(model.graph):
+        operand = node.inputs[0] if node.inputs else None
+        if node.op_type != "Shape" or operand is None or operand.shape is None:
+            continue
+        dims = [str(size) for size in operand.shape]
+        # A dimension without a name is unknown, and equal to no other.
+        if "None" in dims:
+            continue
+        span = [str(node.attributes[name].as_int()) if name in node.attributes else "" for name in ("start", "end")]
+        first = known.setdefault((*dims, *span), node.outputs[0])
+        if first is not node.outputs[0]:
+            ir.convenience.replace_all_uses_with(node.outputs[0], first)
+            model.graph.remove(node, safe=True)
+    CommonSubexpressionEliminationPass()(model)
 
 
 def _dim_names(definition: GraphDefinition) -> set[str]:

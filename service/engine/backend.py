@@ -17,7 +17,10 @@ Floats = NDArray[np.float32]
 
 
 class Candidates(NamedTuple):
-    """The likeliest next tokens of each row, best first: ids (B,N) and log-probabilities (B,N)."""
+    """The likeliest next tokens of each row, best first: ids (B,N) and log-probabilities (B,N).
+
+    N is 1 for a beam of one, else twice the beam size, because each beam may end once.
+    """
 
     ids: Ids
     log_probs: Floats

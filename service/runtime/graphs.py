@@ -29,7 +29,14 @@ def open_session(path: Path, device: str, num_threads: int) -> Any:
     if device == "cuda":
         # The default doubles the arena whenever it grows, and odd shapes make it grow for ever.
         providers.insert(0, ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}))
-    return ort.InferenceSession(str(path), options, providers=providers)
+    session = ort.InferenceSession(str(path), options, providers=providers)
+    # Without a usable GPU the runtime goes on with the CPU and says so only in its log.
+    if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+        raise RuntimeError(
+            "ONNX Runtime could not start its CUDA provider: check the driver and the CUDA and cuDNN libraries "
+            "(the gpu extra installs the latter), or choose the device cpu"
+        )
+    return session
 
 
 def memory_of(device: str) -> Memory:

@@ -44,10 +44,10 @@ class OnnxRowTable:
         self._input_ids: Ids = np.zeros(max_rows, dtype=np.int64)
         self._write_indices: Ids = np.zeros(max_rows, dtype=np.int64)
         self._last_indices: Ids = np.zeros(max_rows, dtype=np.int64)
-        num_candidates = graphs.num_candidates
-        self._candidates = Candidates(
-            np.empty((max_rows, num_candidates), np.int64), np.empty((max_rows, num_candidates), np.float32)
-        )
+        # Beam search looks at twice as many candidates as beams, because each beam may end once.
+        width = 1 if beam_size == 1 else 2 * beam_size
+        self._num_candidates: Ids = np.array([width], dtype=np.int64)
+        self._candidates = Candidates(np.empty((max_rows, width), np.int64), np.empty((max_rows, width), np.float32))
         self._binding = graphs.decoder.io_binding()
         self._bound: tuple[int, Block, Block] | None = None
 
@@ -153,10 +153,11 @@ class OnnxRowTable:
             "write_indices": (self._write_indices, (num_rows,)),
             "last_indices": (self._last_indices, (num_rows,)),
             "source_lengths": (self.source_lengths, (num_slots,)),
+            "num_candidates": (self._num_candidates, (1,)),
         }
         for name, (array, shape) in inputs.items():
             self._binding.bind_input(name, "cpu", 0, _INT64, shape, array.ctypes.data)
         ids, log_probs = self._candidates
-        shape = (num_rows, self._graphs.num_candidates)
+        shape = (num_rows, ids.shape[1])
         self._binding.bind_output("candidate_ids", "cpu", 0, _INT64, shape, ids.ctypes.data)
         self._binding.bind_output("candidate_log_probs", "cpu", 0, _FLOAT32, shape, log_probs.ctypes.data)

@@ -42,7 +42,7 @@ def exported(model: Transformer, folder: Path, precision: str = "fp32") -> Preci
     tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     weights = StoredWeights(tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()})
     file, graphs = WeightFile(folder), {}
-    for definition in graph_definitions(model, "float32", 16):
+    for definition in graph_definitions(model, "float32"):
         graph = trace(definition)
         if precision == "int8":
             quantize(graph, weights, activation_ranges(model))
@@ -142,7 +142,7 @@ def test_wrong_interface_is_reported_in_full(tmp_path: Path) -> None:
 
 def test_constant_that_is_no_weight_is_refused(tmp_path: Path) -> None:
     model = make_model(d_ff=128, d_model=16)
-    definition = graph_definitions(model, "float32", 16)[0]
+    definition = graph_definitions(model, "float32")[0]
     with pytest.raises(WeightError, match=r"constants that are no weights of the checkpoint: .*8192 bytes"):
         bind_weights(trace(definition), StoredWeights({}), WeightFile(tmp_path))
 
@@ -152,4 +152,4 @@ def test_encoder_architecture_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(
         UnsupportedArchitectureError, match="'encoder' cannot be exported yet, allowed: encoder_decoder"
     ):
-        graph_definitions(model, "float32", 16)
+        graph_definitions(model, "float32")
