@@ -1,0 +1,148 @@
+"""What HTTP keeps of the engine's speed: our service in its own process and clients in this one, on the same cores."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.arrivals import closed_loop, percentile
+from bench.decoding import Settings, Threads
+from bench.models import BenchError
+from bench.ours import EngineDecoder
+from model.tokenizer import Tokenizer, language_tag
+
+TEXTS_PER_REQUEST = (1, 16)
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class HttpResult:
+    """The same texts by the engine in process and over HTTP, by the same number of clients. Latencies in seconds."""
+
+    precision: str
+    num_clients: int
+    texts_per_request: int
+    engine_sentences_per_second: float
+    http_sentences_per_second: float
+    latencies: tuple[float, ...]
+
+    @property
+    def kept(self) -> float:
+        """The share of the engine's speed that is left behind HTTP."""
+        return self.http_sentences_per_second / self.engine_sentences_per_second
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "precision": self.precision,
+            "clients": self.num_clients,
+            "texts_per_request": self.texts_per_request,
+            "engine_sentences_per_second": round(self.engine_sentences_per_second, 2),
+            "http_sentences_per_second": round(self.http_sentences_per_second, 2),
+            "kept": round(self.kept, 3),
+            "p50_milliseconds": round(1000 * percentile(self.latencies, 50), 1),
+            "p99_milliseconds": round(1000 * percentile(self.latencies, 99), 1),
+        }
+
+
+def measure_http(
+    bundle: Path, precision: str, threads: Threads, texts: Sequence[str], max_new_tokens: int, num_clients: int
+) -> list[HttpResult]:
+    """Translate `texts` by `num_clients` clients, singly and several in a request, with and without HTTP."""
+    in_process = _engine_speed(bundle, precision, threads, texts, max_new_tokens, num_clients)
+    results = []
+    with serving(bundle, precision, threads) as url:
+        for texts_per_request in TEXTS_PER_REQUEST:
+            chunks = [texts[start : start + texts_per_request] for start in range(0, len(texts), texts_per_request)]
+            asyncio.run(_ask(url, chunks[:num_clients], max_new_tokens, num_clients))  # warm
+            start = time.perf_counter()
+            latencies = asyncio.run(_ask(url, chunks, max_new_tokens, num_clients))
+            speed = len(texts) / (time.perf_counter() - start)
+            results.append(HttpResult(precision, num_clients, texts_per_request, in_process, speed, tuple(latencies)))
+    return results
+
+
+def _engine_speed(
+    bundle: Path, precision: str, threads: Threads, texts: Sequence[str], max_new_tokens: int, num_clients: int
+) -> float:
+    tokenizer = Tokenizer.load(bundle / "tokenizer.json")
+    tag, eos_id = tokenizer.token_id(language_tag("de")), tokenizer.token_id("</s>")
+    sources = [(tag, *ids, eos_id) for ids in tokenizer.encode_batch(texts)]
+    decoder = EngineDecoder(bundle, precision, threads)
+    try:
+        settings = Settings(1, max_new_tokens)
+        closed_loop(decoder, sources[:num_clients], settings, num_clients)  # warm
+        return closed_loop(decoder, sources, settings, num_clients).requests_per_second
+    finally:
+        decoder.close()
+
+
+@contextmanager
+def serving(bundle: Path, precision: str, threads: Threads) -> Iterator[str]:
+    """Our service on a free port of this machine, from its first healthy answer; yields its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "service", "--bundles", str(bundle), "--port", str(port), "--device", "cpu"]
+    command += ["--precision", precision, "--loops", str(threads.workers), "--threads", str(threads.each)]
+    command += ["--log-level", "error"]
+    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
+    try:
+        _await_health(server, url)
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _await_health(server: subprocess.Popen[bytes], url: str) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise BenchError(f"the service ended with exit code {server.returncode} before it was ready, see above")
+        try:
+            if httpx.get(f"{url}/health", timeout=5).is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)  # not listening yet
+    raise BenchError(f"the service was not healthy within {_START_SECONDS:.0f} s")
+
+
+async def _ask(url: str, chunks: Sequence[Sequence[str]], max_new_tokens: int, num_clients: int) -> list[float]:
+    """Clients that ask again as soon as they are answered; the latency of each request."""
+    waiting, latencies = iter(chunks), []
+    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+
+        async def client() -> None:
+            for chunk in waiting:
+                body = {
+                    "q": list(chunk) if len(chunk) > 1 else chunk[0],
+                    "source": "en",
+                    "target": "de",
+                    "beam_size": 1,
+                    "max_new_tokens": max_new_tokens,
+                }
+                start = time.perf_counter()
+                response = await http.post("/translate", json=body)
+                latencies.append(time.perf_counter() - start)
+                if not response.is_success:
+                    raise BenchError(f"POST /translate answered {response.status_code}: {response.text[:300]}")
+
+        await asyncio.gather(*(client() for _ in range(num_clients)))
+    return latencies

@@ -1,0 +1,1 @@
+"""The libraries that Polyhead is compared with, each given the same weights."""
