@@ -28,6 +28,7 @@ def open_session(path: Path, device: str, num_threads: int) -> Any:
     providers: list[Any] = ["CPUExecutionProvider"]
     if device == "cuda":
         # The default doubles the arena whenever it grows, and odd shapes make it grow for ever.
+        ort.preload_dlls()  # the CUDA and cuDNN libraries that the gpu extra installed beside it
         providers.insert(0, ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}))
     session = ort.InferenceSession(str(path), options, providers=providers)
     # Without a usable GPU the runtime goes on with the CPU and says so only in its log.
