@@ -52,9 +52,10 @@ class DecoderGraphs:
         self, bundle: Bundle, precision: str, device: str, num_threads: int, memory: Memory | None = None
     ) -> None:
         config = bundle.config
-        self.memory = memory or memory_of(device)
         self.encoder = open_session(bundle.graph_path(precision, "encoder"), device, num_threads)
         self.decoder = open_session(bundle.graph_path(precision, "decoder"), device, num_threads)
+        # After the sessions, which load the CUDA library that memory calls.
+        self.memory = memory or memory_of(device)
         self.num_layers, self.width = config.num_decoder_layers, config.d_model
         self.num_candidates = bundle.manifest.decoding.num_candidates
         self.max_source_tokens = bundle.manifest.limits.max_source_tokens
