@@ -18,8 +18,8 @@ from model.layers import KeyValue
 from model.transformer import Transformer
 
 EXAMPLE_SIZES = {"batch": 4, "sources": 2, "target": 3, "source": 5, "capacity": 8}
-"""Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant. `batch` is a multiple
-of `sources`, because the beams of one source share it."""
+"""Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant. `batch` is a
+multiple of `sources`, because the beams of one source share it."""
 
 TORCH_DTYPES: dict[DType, torch.dtype] = {
     "int64": torch.int64,
@@ -99,8 +99,8 @@ class DecoderGraph(nn.Module):
         rows = torch.arange(states.shape[0], device=states.device)
         logits = self.model.project(states[rows, named["last_indices"]]).float()  # (B,V)
         num_candidates = int(named["num_candidates"].item())
-        torch._check(num_candidates >= 1)  # the tracer must know what the operator allows
-        torch._check(num_candidates <= logits.shape[-1])
+        # The tracer must know that the operator allows it; this is how PyTorch's documentation says it is told.
+        torch._check(1 <= num_candidates <= logits.shape[-1])  # noqa: SLF001
         log_probs, ids = torch.topk(logits.log_softmax(-1), num_candidates)
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 

@@ -35,7 +35,9 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_c
     scaled = op.Mul(query, op.CastLike((width // num_heads) ** -0.5, query))
     is_shared = query.shape[0] != key.shape[0]
     if is_shared:  # the K rows of one source as one row of K queries
-        scaled = op.Reshape(scaled, op.Concat(op.Shape(key, start=0, end=1), op.Constant(value_ints=[-1, width]), axis=0))
+        scaled = op.Reshape(
+            scaled, op.Concat(op.Shape(key, start=0, end=1), op.Constant(value_ints=[-1, width]), axis=0)
+        )
     results = op.Attention(
         scaled,
         key,
@@ -88,7 +90,7 @@ def trace(definition: GraphDefinition) -> ir.Model:
 
 
 def _merge_shapes(model: ir.Model) -> None:
-    """Ask for equal shapes once: every layer asks for its own, and at small batches each question costs as a norm does."""
+    """Ask for equal shapes once: every layer asks for its own, and at small batches each costs as much as a norm."""
     known: dict[tuple[str, ...], ir.Value] = {}
     for node in list(model.graph):
         operand = node.inputs[0] if node.inputs else None
