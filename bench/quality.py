@@ -28,7 +28,7 @@ from service.runtime.backend import OnnxBackend
 def translate(
     engine: Engine, tokenizer: Tokenizer, texts: Sequence[str], target: str, beam_size: int, length_penalty: float
 ) -> list[str]:
-    """Translate texts as single sentences; one that is longer than the model's positions is cut, as it cannot be read."""
+    """Translate texts as single sentences; what is beyond the model's positions cannot be read, and is cut off."""
     limit, longest_output = engine.backend.max_source_tokens, engine.backend.max_target_tokens
     tag, end = tokenizer.token_id(language_tag(target)), tokenizer.token_id(EOS)
     futures = []

@@ -100,7 +100,8 @@ class DecoderGraph(nn.Module):
         logits = self.model.project(states[rows, named["last_indices"]]).float()  # (B,V)
         num_candidates = int(named["num_candidates"].item())
         # The tracer must know that the operator allows it; this is how PyTorch's documentation says it is told.
-        torch._check(1 <= num_candidates <= logits.shape[-1])  # noqa: SLF001
+        torch._check(num_candidates >= 1)  # noqa: SLF001
+        torch._check(num_candidates <= logits.shape[-1])  # noqa: SLF001
         log_probs, ids = torch.topk(logits.log_softmax(-1), num_candidates)
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 
