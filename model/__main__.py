@@ -3,65 +3,114 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.config import ConfigError
 from model.data import DataError, read_pairs
-from model.evaluation import score, translate_texts
+from model.evaluation import Evaluation, evaluate_pairs
 from model.tokenizer import TokenizerError
 from model.training.config import load_training_config
 from model.training.reports import Progress
 from model.training.run import train
+from model.training.signals import Stopped
+from model.training.trainer import TrainingError
+
+_EXAMPLES = """examples:
+  python -m model train model/configs/en-de.toml --data ../data
+  python -m model evaluate runs/en-de/final dev.tsv.xz --beam-size 4 --json scores.json
+
+exit status: 0 done, 1 training failed, 2 bad input, 128 + N stopped by signal N with the run saved
+"""
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m model", description="Train and evaluate transformers.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("train", help="train from a TOML configuration; started again, it resumes")
-    command.add_argument("config", type=Path, metavar="CONFIG.toml")
-    command.add_argument("--data", type=Path, default=_default_data(), help="folder that the configuration's paths start from")
-    command.add_argument("--out", type=Path, help="folder of the run (default: runs/NAME)")
-    command.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    command.add_argument("--threads", type=int, help="processor threads (default: all cores)")
-    command.set_defaults(run=_train)
-    command = commands.add_parser("evaluate", help="BLEU and chrF on files of sentence pairs, in every direction")
-    command.add_argument("checkpoint", type=Path)
-    command.add_argument("pairs", type=Path, nargs="+", metavar="PAIRS.tsv")
-    command.add_argument("--beam-size", type=int, default=1, help="1 is greedy (default: %(default)s)")
-    command.add_argument("--length-penalty", type=float, default=1.0, help="exponent of the length (default: %(default)s)")
-    command.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    command.add_argument("--show", type=int, default=0, metavar="N", help="print the first N translations of each set")
-    command.set_defaults(run=_evaluate)
+    parser = argparse.ArgumentParser(
+        prog="python -m model",
+        description="Train and evaluate transformers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_evaluate(commands)
     return parser
 
 
-def _default_data() -> Path:
-    return Path(os.environ.get("POLYHEAD_DATA", "data"))
+def _add_train(commands: Any) -> None:
+    summary = "train from a TOML configuration; started again, it goes on from its last save"
+    command = commands.add_parser("train", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("config", type=Path, metavar="CONFIG.toml", help="see model/configs/")
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        default=Path(os.environ.get("POLYHEAD_DATA", "data")),
+        help="where the configuration's paths start (default: $POLYHEAD_DATA, or data)",
+    )
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="the run's folder (default: runs/NAME)")
+    _add_device(command)
+    command.add_argument("--threads", type=_positive, metavar="N", help="processor threads (default: all cores)")
+    command.set_defaults(run=_train)
 
 
-def _device(name: str) -> str:
-    import torch
+def _add_evaluate(commands: Any) -> None:
+    summary = "score a checkpoint on files of sentence pairs, in every direction, by BLEU and chrF"
+    command = commands.add_parser("evaluate", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, such as runs/NAME/final")
+    command.add_argument("pairs", type=Path, nargs="+", metavar="PAIRS.tsv", help="plain, .xz or .gz")
+    command.add_argument(
+        "--beam-size", type=_positive, default=1, metavar="K", help="1 is greedy (default: %(default)s)"
+    )
+    command.add_argument(
+        "--length-penalty",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="a hypothesis' log-probability is divided by its length to the power of P (default: %(default)s)",
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the scores to FILE too")
+    command.add_argument("--show", type=int, default=0, metavar="N", help="print the first N translations of each set")
+    _add_device(command)
+    command.set_defaults(run=_evaluate)
 
+
+def _add_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto is cuda where there is one (default: %(default)s)",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _device(name: str) -> torch.device:
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device is cuda, but PyTorch sees no CUDA device here: use cpu or auto")
-    if name not in ("cpu", "cuda"):
-        raise ConfigError(f"--device is {name!r}, allowed: auto, cpu, cuda")
-    return name
+    return torch.device(name)
 
 
 def _train(args: argparse.Namespace) -> None:
-    import torch
-
     if args.threads:
         torch.set_num_threads(args.threads)
     config = load_training_config(args.config)
+    if not args.data.is_dir():
+        raise DataError(f"there is no data folder {args.data}: name it with --data or POLYHEAD_DATA")
     with Progress() as progress:
         final = train(config, args.out or Path("runs") / config.name, args.data, _device(args.device), progress)
         progress.note(f"the trained model is in {final}")
@@ -69,34 +118,51 @@ def _train(args: argparse.Namespace) -> None:
 
 def _evaluate(args: argparse.Namespace) -> None:
     checkpoint = load_checkpoint(args.checkpoint, _device(args.device))
-    languages = checkpoint.metadata["languages"]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"{'set':<24}{'direction':<12}{'BLEU':>8}{'chrF':>8}{'pairs':>8}")
-    signature = ""
+    records = []
     for path in args.pairs:
-        pairs = read_pairs(path).pairs
-        for source, target in checkpoint.metadata["directions"]:
-            column = languages.index(source)
-            texts = [pair[column] for pair in pairs]
-            hypotheses = translate_texts(checkpoint, texts, target, args.beam_size, args.length_penalty)
-            result = score(hypotheses, [pair[1 - column] for pair in pairs])
-            signature = result.signature
-            name = path.name.split(".")[0]
-            console.print(f"{name:<24}{source + '-' + target:<12}{result.bleu:>8.2f}{result.chrf:>8.2f}{len(pairs):>8}")
-            for text, hypothesis in list(zip(texts, hypotheses, strict=True))[: args.show]:
-                console.print(f"  {text}\n  -> {hypothesis}", markup=False)
-    console.print(f"beam {args.beam_size}, length penalty {args.length_penalty}, sacrebleu {signature}")
+        name = path.name.split(".")[0]
+        for result in evaluate_pairs(checkpoint, read_pairs(path).pairs, args.beam_size, args.length_penalty):
+            record = _record(name, result)
+            console.print("{set:<24}{direction:<12}{bleu:>8.2f}{chrf:>8.2f}{pairs:>8}".format(**record))
+            for source, hypothesis in list(zip(result.sources, result.hypotheses, strict=True))[: args.show]:
+                console.print(f"  {source}\n  -> {hypothesis}")
+            records.append(record)
+            signature = result.score.signature
+    console.print(f"beam {args.beam_size}, length penalty {args.length_penalty:g}, sacrebleu {signature}")
+    if args.json:
+        settings = {"beam_size": args.beam_size, "length_penalty": args.length_penalty, "signature": signature}
+        report = {"checkpoint": str(args.checkpoint), **settings, "scores": records}
+        args.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _record(name: str, result: Evaluation) -> dict[str, Any]:
+    return {
+        "set": name,
+        "direction": f"{result.source_language}-{result.target_language}",
+        "bleu": round(result.score.bleu, 2),
+        "chrf": round(result.score.chrf, 2),
+        "pairs": len(result.sources),
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
     args = _parser().parse_args(argv)
     try:
         args.run(args)
     except (CheckpointError, ConfigError, DataError, TokenizerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except TrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stop:
+        print(f"{stop}; the same command goes on from there", file=sys.stderr)
+        return 128 + stop.signal_number
     except KeyboardInterrupt:
-        print("stopped; the same command takes it up again", file=sys.stderr)
+        print("stopped before the first step", file=sys.stderr)
         return 130
     return 0
 

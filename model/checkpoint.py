@@ -11,7 +11,6 @@ A folder is written beside its place and renamed into it, so a killed writer lea
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ class CheckpointError(ValueError):
 
 @dataclass
 class Checkpoint:
-    """A model with all that it takes to use it. `dtype` is the type of the stored weights; the model computes in float32."""
+    """A model with all that it takes to use it. `dtype` is that of the stored weights; it computes in float32."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -43,10 +42,13 @@ class Checkpoint:
 
     @property
     def config(self) -> ModelConfig:
+        """The model's configuration."""
         return self.model.config
 
 
-def save_checkpoint(checkpoint: Checkpoint, folder: Path, extra: Mapping[str, Mapping[str, Tensor]] | None = None) -> None:
+def save_checkpoint(
+    checkpoint: Checkpoint, folder: Path, extra: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> None:
     """Write the checkpoint, replacing one that is there; `extra` maps further safetensors files to their tensors."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -55,7 +57,9 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path, extra: Mapping[str, Ma
     weights = {name: tensor.to(checkpoint.dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
     save_file(weights, partial / "model.safetensors")
     checkpoint.tokenizer.save(partial / "tokenizer.json")
-    (partial / "metadata.json").write_text(json.dumps(checkpoint.metadata, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (partial / "metadata.json").write_text(
+        json.dumps(checkpoint.metadata, indent=2, ensure_ascii=False) + "\n", "utf-8"
+    )
     for name, tensors in (extra or {}).items():
         save_file(dict(tensors), partial / name)
     _replace(partial, folder)
@@ -63,10 +67,11 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path, extra: Mapping[str, Ma
 
 def _replace(new: Path, folder: Path) -> None:
     old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
+    # Where a writer was killed between the two renames, the old one is the only one: it goes last.
     if folder.exists():
-        os.rename(folder, old)
-    os.rename(new, folder)
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -80,14 +85,19 @@ def load_checkpoint(folder: Path, device: str | torch.device = "cpu") -> Checkpo
         config = ModelConfig.load(folder / "config.json")
         weights = load_file(folder / "model.safetensors", device=str(device))
         metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
-    except (ConfigError, SafetensorError, json.JSONDecodeError) as error:
+    except (ConfigError, SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{folder} cannot be read: {error}") from error
     model = Transformer(config).to(device)
     _check_weights(folder, model, weights)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    if tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocab_size is {config.vocab_size}"
+        )
     dtypes = {tensor.dtype for tensor in weights.values()}
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
-    return Checkpoint(model.eval(), Tokenizer.load(folder / "tokenizer.json"), metadata, dtype)
+    return Checkpoint(model.eval(), tokenizer, metadata, dtype)
 
 
 def _check_weights(folder: Path, model: Transformer, weights: Mapping[str, Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,13 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm_order": get_args(NormOrder),
     "activation": get_args(Activation),
 }
+# By the annotation's text, which is what dataclasses see of it. An int is a float to JSON, but a bool is no int.
+_TYPES: dict[Any, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
+_TYPE_NAMES: dict[Any, str] = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be built; the message names every field at fault, its value and what is allowed."""
+    """A configuration that cannot be used; the message names every field at fault, its value and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -58,47 +62,53 @@ class ModelConfig:
     eos_id: int = 2
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is {getattr(self, name)!r}, allowed: {', '.join(allowed)}"
-            for name, allowed in _CHOICES.items()
-            if getattr(self, name) not in allowed
-        ]
-        problems += [
-            f"{name} is {getattr(self, name)!r}, it must be a whole number of at least 1"
-            for name in ("vocab_size", "d_model", "d_ff", "num_heads", "max_seq_len")
-            if not _is_int(getattr(self, name)) or getattr(self, name) < 1
-        ]
-        problems += self._layer_problems() + self._token_problems()
-        if not problems and self.d_model % self.num_heads:
-            problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
-        if not problems and self.positions == "sinusoidal" and self.d_model % 2:
-            problems.append(f"d_model {self.d_model} is odd; sinusoidal positions need an even one")
-        if not 0.0 <= self.dropout < 1.0:
-            problems.append(f"dropout is {self.dropout!r}, allowed: 0 <= dropout < 1")
-        if not self.norm_eps > 0.0:
-            problems.append(f"norm_eps is {self.norm_eps!r}, it must be positive")
+        # The rules that compare fields read only fields of the right type.
+        problems = self._type_problems() or self._value_problems()
         if problems:
             raise ConfigError("; ".join(problems))
 
-    def _layer_problems(self) -> list[str]:
-        wanted = {
-            "num_encoder_layers": self.architecture != "decoder",
-            "num_decoder_layers": self.architecture != "encoder",
-        }
+    def _type_problems(self) -> list[str]:
         problems = []
-        for name, needed in wanted.items():
-            value = getattr(self, name)
-            if not _is_int(value) or (value < 1 if needed else value != 0):
-                rule = "at least 1" if needed else "0"
-                problems.append(f"{name} is {value!r}, it must be {rule} for architecture {self.architecture!r}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _CHOICES:
+                if value not in _CHOICES[field.name]:
+                    problems.append(f"{field.name} is {value!r}, allowed: {', '.join(_CHOICES[field.name])}")
+            elif not isinstance(value, _TYPES[field.type]) or (isinstance(value, bool) and field.type != "bool"):
+                problems.append(f"{field.name} is {value!r}, it must be {_TYPE_NAMES[field.type]}")
         return problems
 
-    def _token_problems(self) -> list[str]:
-        return [
-            f"{name} is {getattr(self, name)!r}, allowed: 0 to vocab_size - 1"
-            for name in ("pad_id", "bos_id", "eos_id")
-            if not _is_int(getattr(self, name)) or not 0 <= getattr(self, name) < self.vocab_size
+    def _value_problems(self) -> list[str]:
+        problems = [
+            f"{name} is {getattr(self, name)}, it must be at least 1"
+            for name in ("vocab_size", "d_model", "d_ff", "num_heads", "max_seq_len")
+            if getattr(self, name) < 1
         ]
+        problems += self._layer_problems()
+        problems += [
+            f"{name} is {getattr(self, name)}, allowed: 0 to vocab_size - 1"
+            for name in ("pad_id", "bos_id", "eos_id")
+            if not 0 <= getattr(self, name) < self.vocab_size
+        ]
+        if self.num_heads >= 1 and self.d_model % self.num_heads:
+            problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            problems.append(f"d_model {self.d_model} is odd; sinusoidal positions need an even one")
+        if not 0.0 <= self.dropout < 1.0:
+            problems.append(f"dropout is {self.dropout}, allowed: 0 <= dropout < 1")
+        if not 0.0 < self.norm_eps < math.inf:
+            problems.append(f"norm_eps is {self.norm_eps}, it must be positive")
+        return problems
+
+    def _layer_problems(self) -> list[str]:
+        problems = []
+        for name, unwanted_in in (("num_encoder_layers", "decoder"), ("num_decoder_layers", "encoder")):
+            value = getattr(self, name)
+            if self.architecture == unwanted_in and value != 0:
+                problems.append(f"{name} is {value}, it must be 0 for architecture {self.architecture!r}")
+            elif self.architecture != unwanted_in and value < 1:
+                problems.append(f"{name} is {value}, it must be at least 1 for architecture {self.architecture!r}")
+        return problems
 
     @property
     def head_size(self) -> int:
@@ -106,6 +116,7 @@ class ModelConfig:
         return self.d_model // self.num_heads
 
     def to_dict(self) -> dict[str, Any]:
+        """All fields, defaults too, as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -123,12 +134,16 @@ class ModelConfig:
         return cls(**values)
 
     def save(self, path: Path) -> None:
+        """Write the configuration as JSON."""
         path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> ModelConfig:
-        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+        """Read what `save` wrote; ConfigError where it is no such file, OSError where it cannot be read."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(f"{path} is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} holds {type(values).__name__}, it must hold an object")
+        return cls.from_dict(values)

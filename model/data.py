@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +28,18 @@ class PairFile:
 
     @property
     def num_malformed(self) -> int:
+        """How many lines were left out."""
         return sum(self.malformed.values())
 
 
 def open_text(path: Path) -> IO[str]:
-    """Open a text file for reading, decompressing by its suffix (.xz, .gz)."""
-    openers = {".xz": lzma.open, ".gz": gzip.open}
-    opener = openers.get(path.suffix)
-    if opener is None:
-        return path.open(encoding="utf-8", newline="\n")
-    return opener(path, "rt", encoding="utf-8", newline="\n")  # type: ignore[operator,no-any-return]
+    """Open a UTF-8 file for reading, decompressing by its suffix (.xz, .gz); only a line feed ends a line."""
+    # utf-8-sig leaves out the mark that some editors put first, which would stick to the first word.
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
+    return path.open(encoding="utf-8-sig", newline="\n")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -47,7 +50,7 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.rstrip("\r\n")
     except FileNotFoundError as error:
         raise DataError(f"there is no data file {path}") from error
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 

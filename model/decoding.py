@@ -1,23 +1,39 @@
 """Batched greedy and beam search in PyTorch, with a key-value cache: for scoring a model while and after it is trained.
 
-Serving has its own engine, and `model.reference` is the oracle of both.
+It gives what `model.reference` gives, many sources at a time. Serving has its own engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
-
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from model.layers import KeyValue
-from model.training.batches import pad
+from model.reference import Hypothesis
 from model.transformer import Transformer
 
 
-def length_penalty(length: int, exponent: float) -> float:
-    """What a hypothesis' log-probability is divided by: length^exponent, the end token counted."""
-    return float(length**exponent)
+def translate_ids(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    beam_size: int = 1,
+    length_penalty: float = 1.0,
+    max_batch_rows: int = 128,
+) -> list[list[int]]:
+    """`beam_search` over any number of sources, in batches of like length; the answers keep the sources' order."""
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    size = max(1, max_batch_rows // beam_size)
+    results: list[list[int]] = [[] for _ in sources]
+    for start in range(0, len(order), size):
+        part = order[start : start + size]
+        hypotheses = beam_search(model, [sources[index] for index in part], beam_size, length_penalty)
+        for index, hypothesis in zip(part, hypotheses, strict=True):
+            results[index] = hypothesis.token_ids
+    return results
 
 
 @torch.inference_mode()
@@ -25,82 +41,123 @@ def beam_search(
     model: Transformer,
     sources: Sequence[Sequence[int]],
     beam_size: int = 1,
-    length_exponent: float = 1.0,
+    length_penalty: float = 1.0,
     max_new_tokens: int | None = None,
-) -> list[list[int]]:
-    """The best translation of each source as token ids, without begin and end; greedy where the beam is 1.
+) -> list[Hypothesis]:
+    """The best hypothesis of each source, as `model.reference.beam` finds it; greedy where `beam_size` is 1.
 
-    A row is finished when `beam_size` hypotheses have ended, or at `max_new_tokens` (default: 2 x its source + 10).
+    `max_new_tokens` is by default twice a source's length and ten more. A model's positions bound it too.
     """
-    config, device = model.config, next(model.parameters()).device
-    lengths = torch.tensor([len(source) for source in sources], device=device)
-    limits = [min(max_new_tokens or 2 * len(s) + 10, config.max_seq_len - 1) for s in sources]
-    memory = model.encode(pad(sources, config.pad_id).to(device), lengths)
-    repeat = torch.arange(len(sources), device=device).repeat_interleave(beam_size)
-    cross = [KeyValue(key[repeat], value[repeat]) for key, value in model.cross_cache(memory)]
-    cache = model.empty_cache(len(repeat), max(limits) + 1)
-    source_lengths = lengths[repeat]
-    # Only the first beam of each row starts, or all beams would be the same.
-    scores = torch.full((len(sources), beam_size), -torch.inf, device=device)
-    scores[:, 0] = 0.0
-    tokens = torch.full((len(repeat), 1), config.bos_id, device=device)
-    histories = tokens.view(len(sources), beam_size, 1)
-    finished: list[list[tuple[float, list[int]]]] = [[] for _ in sources]
-    active = list(range(len(sources)))
-    for step in range(max(limits)):
-        write = torch.full((len(tokens),), step, device=device)
-        states, cache = model.decode(tokens, write, cache, cross, source_lengths)
-        log_probs = model.project(states[:, -1]).log_softmax(-1)  # (rows,V)
-        totals = (scores.view(-1, 1) + log_probs).view(len(active), -1)
-        best, flat = totals.topk(2 * beam_size if beam_size > 1 else 1, dim=-1)  # one of each pair may be the end
-        parents, words = flat // config.vocab_size, flat % config.vocab_size
-        kept_rows: list[int] = []
-        kept_parents, kept_words, kept_scores = [], [], []
-        for row, index in enumerate(active):
-            live = []
-            for score, parent, word in zip(best[row].tolist(), parents[row].tolist(), words[row].tolist(), strict=True):
-                if word == config.eos_id and len(live) < beam_size:
-                    ids = histories[row, parent, 1:].tolist()
-                    finished[index].append((score / length_penalty(step + 1, length_exponent), ids))
-                elif word != config.eos_id and len(live) < beam_size:
-                    live.append((score, parent, word))
-            if len(finished[index]) >= beam_size or step + 1 >= limits[index]:
-                if not finished[index]:
-                    score, parent, word = live[0]
-                    ids = [*histories[row, parent, 1:].tolist(), word]
-                    finished[index].append((score / length_penalty(step + 1, length_exponent), ids))
-                continue
-            kept_rows.append(row)
-            kept_scores.append([score for score, _, _ in live])
-            kept_parents.append([row * beam_size + parent for _, parent, _ in live])
-            kept_words.append([word for _, _, word in live])
-        if not kept_rows:
-            break
-        order = torch.tensor(kept_parents, device=device).view(-1)
-        cache = [KeyValue(key[order], value[order]) for key, value in cache]
-        cross = [KeyValue(key[order], value[order]) for key, value in cross]
-        source_lengths = source_lengths[order]
-        tokens = torch.tensor(kept_words, device=device).view(-1, 1)
-        scores = torch.tensor(kept_scores, device=device)
-        histories = torch.cat((histories.view(-1, step + 1)[order], tokens), 1).view(len(kept_rows), beam_size, -1)
-        active = [active[row] for row in kept_rows]
-    return [max(hypotheses)[1] for hypotheses in finished]
+    limits = [2 * len(source) + 10 if max_new_tokens is None else max_new_tokens for source in sources]
+    limits = [min(limit, model.config.max_seq_len) for limit in limits]
+    searches = [_Search(beam_size, length_penalty, limit, model.config.eos_id) for limit in limits]
+    rows = _Rows(model, sources, capacity=max(limits))
+    active = searches
+    while active:
+        candidates = rows.step(2 * beam_size)
+        parents: list[int] = []
+        first = 0  # a search's beams are neighbouring rows, from this one on
+        for search in active:
+            num_beams = len(search.live)
+            kept = search.advance(candidates[first : first + num_beams])
+            parents += [first + beam for beam in kept]
+            first += num_beams
+        active = [search for search in active if search.live]
+        rows.select(parents, [beam.token_ids[-1] for search in active for beam in search.live])
+    return [max(search.finished, key=lambda hypothesis: hypothesis.score) for search in searches]
 
 
-def translate_ids(
-    model: Transformer,
-    sources: Sequence[Sequence[int]],
-    beam_size: int = 1,
-    length_exponent: float = 1.0,
-    max_batch_rows: int = 128,
-) -> list[list[int]]:
-    """`beam_search` over many sources, in batches of like length, answered in the order of asking."""
-    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-    results: list[list[int]] = [[] for _ in sources]
-    size = max(1, max_batch_rows // beam_size)
-    for start in range(0, len(order), size):
-        part = order[start : start + size]
-        outputs = beam_search(model, [sources[index] for index in part], beam_size, length_exponent)
-        for index, output in zip(part, outputs, strict=True):
-            results[index] = output
-    return results
+class _Beam(NamedTuple):
+    """A hypothesis that may still grow: the log-probability of its tokens, and the tokens."""
+
+    score: float
+    token_ids: list[int]
+
+
+class _Search:
+    """The search of one source: the arithmetic of `model.reference.beam`, without the model."""
+
+    def __init__(self, beam_size: int, length_penalty: float, max_new_tokens: int, end_id: int) -> None:
+        self.beam_size, self.length_penalty = beam_size, length_penalty
+        self.max_new_tokens, self.end_id = max_new_tokens, end_id
+        self.live = [_Beam(0.0, [])]
+        """Best first; empty once the search has ended."""
+        self.finished: list[Hypothesis] = []
+        self.num_tokens = 0
+
+    def advance(self, candidates: Sequence[Iterable[tuple[int, float]]]) -> list[int]:
+        """Take the likeliest next tokens of each live beam as (id, log-probability), best first.
+
+        Returns which beam each new one grew from.
+        """
+        self.num_tokens += 1
+        ranked = [
+            (beam.score + log_prob, index, token)
+            for index, (beam, tokens) in enumerate(zip(self.live, candidates, strict=True))
+            for token, log_prob in tokens
+        ]
+        ranked.sort(key=lambda candidate: -candidate[0])
+        live: list[_Beam] = []
+        parents: list[int] = []
+        for rank, (score, index, token) in enumerate(ranked[: 2 * self.beam_size]):
+            token_ids = self.live[index].token_ids
+            if token == self.end_id:
+                if rank < self.beam_size:
+                    self._finish(score, token_ids)
+            elif len(live) < self.beam_size:
+                live.append(_Beam(score, [*token_ids, token]))
+                parents.append(index)
+        self.live = live
+        if len(self.finished) >= self.beam_size:
+            self.live = []
+        elif self.num_tokens == self.max_new_tokens:
+            for beam in live:
+                self._finish(beam.score, beam.token_ids)
+            self.live = []
+        return parents[: len(self.live)]
+
+    def _finish(self, score: float, token_ids: list[int]) -> None:
+        self.finished.append(Hypothesis(token_ids, score / self.num_tokens**self.length_penalty))
+
+
+class _Rows:
+    """What the model keeps of every live beam, one row each: its last token, its cache and its source."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], capacity: int) -> None:
+        self.model = model
+        device = model.embedding.token.weight.device
+        self.source_lengths = torch.tensor([len(source) for source in sources], device=device)
+        self.cross_cache = model.cross_cache(
+            model.encode(pad(sources, model.config.pad_id, device), self.source_lengths)
+        )
+        self.cache = model.empty_cache(len(sources), capacity)
+        self.last_ids = torch.full((len(sources), 1), model.config.bos_id, device=device)
+        self.position = 0
+
+    def step(self, num_candidates: int) -> list[list[tuple[int, float]]]:
+        """Feed every row its last token; return each row's `num_candidates` likeliest next ones, best first."""
+        write_indices = torch.full_like(self.source_lengths, self.position)
+        states, self.cache = self.model.decode(
+            self.last_ids, write_indices, self.cache, self.cross_cache, self.source_lengths
+        )
+        self.position += 1
+        log_probs = self.model.project(states[:, -1]).log_softmax(-1)  # (B,V)
+        best = log_probs.topk(min(num_candidates, log_probs.shape[-1]))
+        return [list(zip(*row, strict=True)) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def select(self, parents: Sequence[int], last_ids: Sequence[int]) -> None:
+        """Row i becomes a copy of row parents[i], with `last_ids[i]` at its end."""
+        device = self.last_ids.device
+        self.last_ids = torch.tensor(last_ids, dtype=torch.long, device=device)[:, None]
+        if list(parents) == list(range(len(self.source_lengths))):
+            return
+        order = torch.tensor(parents, dtype=torch.long, device=device)
+        self.cache = [KeyValue(key[order], value[order]) for key, value in self.cache]
+        self.cross_cache = [KeyValue(key[order], value[order]) for key, value in self.cross_cache]
+        self.source_lengths = self.source_lengths[order]
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | None = None) -> Tensor:
+    """Rows of ids -> (B, longest) int64, padded on the right."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=pad_id).to(device)

@@ -28,10 +28,12 @@ def next_log_probs(model: Transformer, source: Sequence[int] | None, prefix: Seq
         states = model(target_ids)
     else:
         states = model(target_ids, torch.tensor([list(source)]), torch.tensor([len(source)]))
-    return model.project(states[0, -1]).log_softmax(-1).tolist()  # type: ignore[no-any-return]
+    return model.project(states[0, -1]).log_softmax(-1).tolist()
 
 
-def greedy(model: Transformer, source: Sequence[int] | None, max_new_tokens: int, prompt: Sequence[int] = ()) -> list[int]:
+def greedy(
+    model: Transformer, source: Sequence[int] | None, max_new_tokens: int, prompt: Sequence[int] = ()
+) -> list[int]:
     """Take the likeliest token until the end token, or until `max_new_tokens` have been taken."""
     return beam(model, source, 1, max_new_tokens, prompt=prompt)[0].token_ids
 
@@ -45,7 +47,7 @@ def beam(
     num_hypotheses: int = 1,
     prompt: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """Beam search; the best `num_hypotheses`, best first.
+    """Beam search; the best `num_hypotheses`, best first. `beam_size` and `max_new_tokens` are at least 1.
 
     Each step ranks all continuations of all live beams and looks at the best 2 x beam_size: an end token among the
     first beam_size of them finishes a hypothesis, the best beam_size others live on. The search ends when beam_size

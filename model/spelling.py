@@ -1,32 +1,41 @@
 """German spelling from before the reform of 1996, brought to that of today: "daß" -> "dass", "Beschluß" -> "Beschluss".
 
-Since the reform ss stands after a short vowel and ß after a long one ("Straße", "groß", "Maß"). Which vowels are short is
-a matter of the word, so this is a list of stems, matched at the start of a word or, where that is unambiguous, inside it.
+Since the reform ss stands after a short vowel and ß after a long one ("Straße", "groß", "Maß") or a diphthong ("weiß",
+"außen", "fließen"). A lone i or e before ß is always short; of the other vowels the short ones are listed, by stem.
 """
 
 from __future__ import annotations
 
 import re
 
-# Whole words and their inflections.
-_AT_START = (
-    "daß|sodaß|muß|müßt|mußt|gemußt|laß|läßt|faß|faßt|gefaßt|paß|paßt|gepaßt|päss|haß|haßt|gehaßt|häßlich|naß|bläß|wußt"
-    "|gewußt|wüßt|gewiß|bißchen|riß|risse|kuß|küßt|nuß|küss|guß|iß|ißt|friß|frißt|vergiß|vergißt|mißt|bemißt|roß|schloß"
-    "|goß|floß|boß|eßbar|eßt|eßtisch|meßbar|preßt|gepreßt|blaß|kraß|faßbar|ließest|beeinflußt|befaßt|erfaßt|verfaßt"
-    "|umfaßt|angepaßt|verpaßt|verläßt|erläßt|entläßt|zuläßt|überläßt|hinterläßt|unterläßt|veranlaßt|vermißt|mißtrau"
-    "|mißbrauch|mißacht|mißverst|mißlung|mißling|mißfall|mißhand|mißerfolg|mißstand|mißständ|rußland|rußlands"
+_SHORT_VOWELS = re.compile(
+    r"""(
+      (?<! [ae] ) i                                          # gewiß, ißt, Mißbrauch, Kompromiß; not weiß
+    | (?<! i ) e                                             # Prozeß, eßbar, vergeßlich; not ließ
+    | \b (?: so )? da | [lfhn] a | (?<! s ) pa | ba (?! ße )   # daß, läßt, Anlaß, Faß, verhaßt, naß, Paß, Baß; not Spaß
+    | kra | kompa | elsa | pra (?= ßt )                      # kraß, Kompaß, Elsaß, gepraßt
+    | [lh] ä | grä | pä (?= ßl ) | wä (?= ßr ) | nä (?= ßt )   # läßt, häßlich, gräßlich, unpäßlich, wäßrig; not mäßig
+    | [fgp] ä (?= ßchen )                                    # Fäßchen, Gäßchen; not Gefäß, vergäße
+    | schlo (?! ßen ) | (?<! g ) ro | go | geno | gescho     # Schloß, Roß, Sproß, verdroß, goß, genoß; not groß
+    | kolo | ambo | \b bo (?= ß \b )                         # Koloß, Amboß, Boß; not bloß
+    | (?-i: \b [a-zäöü]* (?: flo | scho ) (?= ß \b ) )       # es floß, er erschoß; not das Floß, der Schoß
+    | lu | schu | [kng] u | dru | stu                        # Fluß, Schluß, Schuß, Kuß, Nuß, Guß; not Gruß, Fuß
+    | mu (?! ße ) | wu (?= ßt ) | ru (?= ßland )             # muß, bewußt, Rußland; not Muße, Ruß
+    | [mwk] ü (?= ßt ) | [nkl] ü (?= ßchen )                 # müßte, wüßte, küßt, Nüßchen; not süß, grüßt
+    | (?: schl | (?<! g ) r ) ö (?= ß (?: chen | l ) )       # Schlößchen, Rößl, Sprößling; not größer
+    | schö (?= ßling )
+    )ß""",
+    re.IGNORECASE | re.VERBOSE,
 )
-# Endings of compounds: Beschluß, Einfluß, Ausschuß, Anlaß, Kompromiß, Prozeß, unbewußt, zuverläßlich.
-_INSIDE = (
-    "schluß|fluß|schuß|genuß|anlaß|nachlaß|erlaß|ablaß|einlaß|verlaß|prozeß|kongreß|exzeß|expreß|streß|kompromiß|bewußt"
-    "|läßlich|läßig|faßung|paßung|meßung|rüßel|schlüß|flüß|schüß|reißverschluß|verdruß|überdruß|biß|zuschuß|engpaß|reisepaß"
-    "|unermeßlich|vergeßlich|entschloß|beschloß|abschloß|anschloß|umschloß|verschloß|erschloß"
-)
-_WORDS = re.compile(rf"\b(?:{_AT_START})|(?:{_INSIDE})", re.IGNORECASE)
+_WORD = re.compile(r"\w*ß\w*")
 
 
 def modernise_german(text: str) -> str:
-    """`text` with the ß of the listed stems written as ss (as SS in capitals)."""
-    if "ß" not in text:
-        return text
-    return _WORDS.sub(lambda match: match.group().replace("ß", "SS" if match.group().isupper() else "ss"), text)
+    """`text` with ss for each ß after a short vowel (SS in a word in capitals)."""
+    return _WORD.sub(_modernise_word, text)
+
+
+def _modernise_word(match: re.Match[str]) -> str:
+    word = match.group()
+    rest = word.replace("ß", "")
+    return _SHORT_VOWELS.sub(r"\1SS" if len(rest) > 1 and rest.isupper() else r"\1ss", word)

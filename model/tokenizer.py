@@ -30,9 +30,16 @@ class TokenizerError(ValueError):
 
 
 def language_tag(code: str) -> str:
-    """The special token that opens a source text and names the language wanted, after Johnson et al. 2017,
-    https://arxiv.org/abs/1611.04558: 'de' -> '<2de>'."""
+    """The special token that opens a source text and names the language wanted: 'de' -> '<2de>'.
+
+    After Johnson et al. 2017, https://arxiv.org/abs/1611.04558.
+    """
     return f"<2{code}>"
+
+
+def source_ids(tokenizer: Tokenizer, text_ids: Sequence[int], target_language: str) -> list[int]:
+    """What an encoder reads to translate: the tag of the language wanted, the text, the end."""
+    return [tokenizer.token_id(language_tag(target_language)), *text_ids, tokenizer.token_id(EOS)]
 
 
 class Tokenizer:
@@ -46,6 +53,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
+        """Read a `tokenizer.json`; TokenizerError where there is none."""
         try:
             backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -55,10 +63,12 @@ class Tokenizer:
         return cls(backend)
 
     def save(self, path: Path) -> None:
+        """Write the `tokenizer.json`."""
         path.write_text(self._backend.to_str(pretty=True) + "\n", encoding="utf-8")
 
     @property
     def vocab_size(self) -> int:
+        """How many tokens there are, special ones too."""
         return self._backend.get_vocab_size()
 
     def token_id(self, token: str) -> int:
@@ -72,7 +82,8 @@ class Tokenizer:
         """The token of one id; TokenizerError where there is none."""
         token = self._backend.id_to_token(token_id)
         if token is None:
-            raise TokenizerError(f"the tokenizer has no token with the id {token_id}, allowed: 0 to {self.vocab_size - 1}")
+            allowed = f"allowed: 0 to {self.vocab_size - 1}"
+            raise TokenizerError(f"the tokenizer has no token with the id {token_id}, {allowed}")
         return token
 
     def encode(self, text: str) -> list[int]:
@@ -80,6 +91,7 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text, on all cores."""
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -94,16 +106,22 @@ def train(
     kind: Literal["bpe", "wordpiece"] = "bpe",
     extra_tokens: Sequence[str] = (),
 ) -> Tokenizer:
-    """Learn a vocabulary of `vocab_size` tokens from `texts`; `extra_tokens` (language tags) follow the special tokens."""
+    """Learn at most `vocab_size` tokens from `texts`; `extra_tokens` (language tags) follow the special tokens."""
     if kind not in ("bpe", "wordpiece"):
         raise TokenizerError(f"tokenizer kind is {kind!r}, allowed: bpe, wordpiece")
-    backend, trainer = (_bpe if kind == "bpe" else _wordpiece)(vocab_size, [*SPECIAL_TOKENS, *extra_tokens])
+    special_tokens = [*SPECIAL_TOKENS, *extra_tokens]
+    smallest = len(special_tokens) + (len(_BYTE_TOKENS) if kind == "bpe" else 0)
+    if vocab_size <= smallest:
+        raise TokenizerError(
+            f"vocab_size is {vocab_size}, it must be above {smallest}: the special and byte tokens alone"
+        )
+    backend, trainer = (_bpe if kind == "bpe" else _wordpiece)(vocab_size, special_tokens)
     backend.train_from_iterator(texts, trainer)
     return Tokenizer(_with_ordinary_byte_tokens(backend))
 
 
 def _with_ordinary_byte_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The trainer takes byte tokens only as special ones, which decoding would skip; byte fallback needs ordinary ones."""
+    # The trainer takes byte tokens only as special ones, which decoding would skip; byte fallback needs ordinary ones.
     description = json.loads(backend.to_str())
     description["added_tokens"] = [t for t in description["added_tokens"] if t["content"] not in _BYTE_TOKENS]
     return tokenizers.Tokenizer.from_str(json.dumps(description))

@@ -8,6 +8,7 @@ counts the real positions of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,24 @@ from model.layers import DecoderLayer, Embedding, EncoderLayer, KeyValue
 
 
 class Transformer(nn.Module):
-    """A transformer built from its configuration, with weights drawn afresh."""
+    """A transformer built from its configuration, with weights drawn afresh.
+
+    An encoder has `encode`; a decoder has `forward` (training) and `decode` (with a cache), each followed by `project`;
+    an encoder-decoder has them all, with `cross_cache` between the two halves.
+    """
+
+    # Both are an nn.ModuleList, whose type cannot say of what.
+    encoder_layers: Sequence[EncoderLayer]
+    decoder_layers: Sequence[DecoderLayer]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)
-        self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.encoder_layers = cast("Sequence[EncoderLayer]", encoder_layers)
+        self.decoder_layers = cast("Sequence[DecoderLayer]", decoder_layers)
         # Pre-norm leaves the last sum without a norm, so each stack ends in one.
         self.encoder_norm = self._stack_norm(config.num_encoder_layers)
         self.decoder_norm = self._stack_norm(config.num_decoder_layers)
@@ -51,16 +62,19 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.position, std=0.02)
 
     def encode(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        """`input_ids` (B,S), `lengths` (B) -> one vector a token, (B,S,E)."""
+        """`input_ids` (B,S), of which `lengths` (B) are real, -> one vector a token, (B,S,E)."""
+        if not self.encoder_layers:
+            raise ValueError(f"a model of architecture {self.config.architecture!r} has no encoder")
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         states = self.embedding(input_ids, positions)
         for layer in self.encoder_layers:
             states = layer(states, lengths)
-        return self.encoder_norm(states)  # type: ignore[no-any-return]
+        memory: Tensor = self.encoder_norm(states)
+        return memory
 
     def cross_cache(self, memory: Tensor) -> list[KeyValue]:
         """The encoder's output (B,S,E) -> each decoder layer's cross keys and values (B,S,H*D)."""
-        return [layer.cross_attention.keys_and_values(memory) for layer in self.decoder_layers]  # type: ignore[union-attr,operator]
+        return [layer.cross_attention.keys_and_values(memory) for layer in self.decoder_layers]
 
     def empty_cache(self, num_rows: int, capacity: int) -> list[KeyValue]:
         """A cache of zeros for each decoder layer, (num_rows, capacity, E)."""
@@ -78,22 +92,23 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, list[KeyValue]]:
         """Advance each row by T tokens: states (B,T,E) and the new cache.
 
-        `input_ids` (B,T) stand at positions write_indices[b] to write_indices[b]+T-1 of row b, so one call serves prefill
-        (write index 0), chunks and single steps. A row with fewer than T new tokens is padded on the right; what its
-        padding leaves in the cache is out of sight until the next call overwrites it.
+        `input_ids` (B,T) stand at positions write_indices[b] to write_indices[b]+T-1 of row b, so one call serves
+        prefill (write index 0), chunks and single steps. A row with fewer than T new tokens is padded on the right;
+        what its padding leaves in the cache is out of sight until the next call overwrites it.
         """
+        self._check_source(cross_cache is not None)
         positions = write_indices[:, None] + torch.arange(input_ids.shape[1], device=input_ids.device)
         states = self.embedding(input_ids, positions)
         new_cache = []
         for index, layer in enumerate(self.decoder_layers):
             source = cross_cache[index] if cross_cache is not None else None
-            states, layer_cache = layer.step(states, cache[index], write_indices, source, source_lengths)  # type: ignore[operator]
+            states, layer_cache = layer.step(states, cache[index], write_indices, source, source_lengths)
             new_cache.append(layer_cache)
         return self.decoder_norm(states), new_cache
 
     def project(self, states: Tensor) -> Tensor:
         """The decoder's output (...,E) -> logits over the vocabulary (...,V)."""
-        weight = self.embedding.token.weight if self.config.tied_embeddings else self.projection.weight
+        weight: Tensor = self.embedding.token.weight if self.config.tied_embeddings else self.projection.weight
         return nn.functional.linear(states, weight, self.final_bias if self.config.final_bias else None)
 
     def forward(
@@ -103,6 +118,7 @@ class Transformer(nn.Module):
 
         `project` turns the states into logits; training projects the positions that count and no padding.
         """
+        self._check_source(source_ids is not None)
         cross_cache: Sequence[KeyValue | None] = [None] * len(self.decoder_layers)
         if source_ids is not None and source_lengths is not None:
             cross_cache = self.cross_cache(self.encode(source_ids, source_lengths))
@@ -110,7 +126,17 @@ class Transformer(nn.Module):
         states = self.embedding(target_ids, positions)
         for layer, source in zip(self.decoder_layers, cross_cache, strict=True):
             states = layer(states, source, source_lengths)
-        return self.decoder_norm(states)  # type: ignore[no-any-return]
+        output: Tensor = self.decoder_norm(states)
+        return output
+
+    def _check_source(self, is_given: bool) -> None:
+        # A decoder left without the source that it was built for would answer all the same, and wrongly.
+        architecture = self.config.architecture
+        if architecture == "encoder":
+            raise ValueError("a model of architecture 'encoder' has no decoder: call encode")
+        if is_given != (architecture == "encoder_decoder"):
+            raise ValueError(f"a model of architecture {architecture!r} {'takes no' if is_given else 'needs a'} source")
 
     def num_parameters(self) -> int:
+        """Trained numbers; a tied embedding counts once."""
         return sum(parameter.numel() for parameter in self.parameters())

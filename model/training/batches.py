@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from model.config import ModelConfig
+from model.decoding import pad
 
 ROUND_EXAMPLES = 32_768
 """Examples that are drawn, sorted by length and cut into batches together."""
@@ -34,6 +37,7 @@ class Batch(NamedTuple):
     labels: Tensor
 
     def to(self, device: torch.device) -> Batch:
+        """The batch on another device."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
@@ -42,12 +46,13 @@ class Stream:
     """The examples of one file, in an endless sequence of shuffled passes; `drawn` is its position."""
 
     examples: Sequence[Example]
-    weight: float
-    from_step: int
     seed: int
+    weight: float = 1.0
+    from_step: int = 0
     drawn: int = 0
 
     def draw(self, count: int) -> list[Example]:
+        """The next `count` examples; each one comes once before any comes again."""
         drawn: list[Example] = []
         while len(drawn) < count:
             epoch, offset = divmod(self.drawn, len(self.examples))
@@ -58,20 +63,34 @@ class Stream:
         return drawn
 
 
+class PlanState(TypedDict):
+    """Where a plan stands, in JSON values."""
+
+    round: int
+    next_batch: int
+    round_start: list[int]
+    """How many examples each stream had given when the round began."""
+    round_step: int
+    """The optimizer step at which it began: it decides which streams have joined."""
+
+
 class BatchPlan:
     """An endless sequence of batches, drawn in rounds from the streams that have joined by then."""
 
-    def __init__(self, streams: Sequence[Stream], max_batch_tokens: int, seed: int, special_ids: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        max_batch_tokens: int,
+        seed: int,
+        model: ModelConfig,
+        round_examples: int = ROUND_EXAMPLES,
+    ) -> None:
         self.streams = streams
-        self.max_batch_tokens = max_batch_tokens
-        self.seed = seed
-        self.pad_id, self.bos_id, self.eos_id = special_ids
-        self.round = 0
-        self.next_batch = 0
-        self.round_start = [0] * len(streams)
-        self.round_step = 0
+        self.max_batch_tokens, self.seed, self.round_examples = max_batch_tokens, seed, round_examples
+        self.pad_id, self.bos_id, self.eos_id = model.pad_id, model.bos_id, model.eos_id
+        self.restore({"round": 0, "next_batch": 0, "round_start": [0] * len(streams), "round_step": 0})
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> PlanState:
         """Where the plan stands, for `restore`."""
         return {
             "round": self.round,
@@ -80,15 +99,13 @@ class BatchPlan:
             "round_step": self.round_step,
         }
 
-    def restore(self, state: dict[str, object]) -> None:
-        self.round, self.next_batch = int(state["round"]), int(state["next_batch"])  # type: ignore[call-overload]
-        self.round_step = int(state["round_step"])  # type: ignore[call-overload]
-        # A file that was added to the mix since starts at its beginning.
-        starts = list(state["round_start"])  # type: ignore[call-overload]
-        self.round_start = starts + [0] * (len(self.streams) - len(starts))
+    def restore(self, state: PlanState) -> None:
+        """Stand where `state` was taken; it has one `round_start` for each stream."""
+        self.round, self.next_batch = state["round"], state["next_batch"]
+        self.round_start, self.round_step = list(state["round_start"]), state["round_step"]
 
     def batches(self, step: int) -> Iterator[Batch]:
-        """Batches from where the plan stands; `step` is the optimizer step of the first."""
+        """Batches from where the plan stands; `step` is how many were trained on before."""
         while True:
             if self.next_batch == 0:
                 self.round_step = step
@@ -102,17 +119,18 @@ class BatchPlan:
             self.round, self.next_batch = self.round + 1, 0
 
     def _round(self) -> list[list[Example]]:
-        active = [stream.weight * len(stream.examples) * (stream.from_step <= self.round_step) for stream in self.streams]
+        shares = [s.weight * len(s.examples) if s.from_step <= self.round_step else 0.0 for s in self.streams]
         examples: list[Example] = []
-        for stream, start, share in zip(self.streams, self.round_start, active, strict=True):
+        for stream, start, share in zip(self.streams, self.round_start, shares, strict=True):
             stream.drawn = start
-            examples += stream.draw(round(ROUND_EXAMPLES * share / sum(active)))
+            if share:  # at least one, or rounding would leave a small file out of every round
+                examples += stream.draw(max(1, round(self.round_examples * share / sum(shares))))
         generator = np.random.default_rng((self.seed, self.round, 1))
         # A little noise in the sort keys, so that a pair meets other neighbours each time.
         noise = generator.random(len(examples))
-        order = sorted(range(len(examples)), key=lambda i: (_length(examples[i]) // 2, noise[i]))
-        groups = _cut([examples[i] for i in order], self.max_batch_tokens)
-        return [groups[i] for i in generator.permutation(len(groups))]
+        order = sorted(range(len(examples)), key=lambda index: (_length(examples[index]) // 2, noise[index]))
+        groups = cut([examples[index] for index in order], self.max_batch_tokens)
+        return [groups[index] for index in generator.permutation(len(groups))]
 
     def _collate(self, group: Sequence[Example]) -> Batch:
         sources = [example.source for example in group]
@@ -132,21 +150,15 @@ def split(batch: Batch, max_tokens: int) -> list[Batch]:
     return [Batch(*part) for part in parts]
 
 
-def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """Rows of ids -> (B, longest) int64, padded on the right."""
-    width = max(len(row) for row in rows)
-    padded = np.full((len(rows), width), pad_id, dtype=np.int64)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return torch.from_numpy(padded)
-
-
 def _length(example: Example) -> int:
     return max(len(example.source), len(example.target) + 1)
 
 
-def _cut(examples: Sequence[Example], max_batch_tokens: int) -> list[list[Example]]:
-    """Cut examples, sorted by length, into groups whose padded size (longest x count) stays within the budget."""
+def cut(examples: Sequence[Example], max_batch_tokens: int) -> list[list[Example]]:
+    """Cut examples, sorted by length, into groups whose padded size (longest x count) stays within the budget.
+
+    An example that is beyond the budget by itself makes a group of one.
+    """
     groups: list[list[Example]] = []
     longest = 0
     for example in examples:

@@ -5,155 +5,176 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from model.config import ConfigError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
-T = TypeVar("T")
+from model.config import ConfigError, ModelConfig
+
+_NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+AtLeastZero = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class TokenizerConfig:
+    """The vocabulary, learned from the training pairs of both languages."""
+
     kind: Literal["bpe", "wordpiece"] = "bpe"
-    vocab_size: int = 8000
+    vocab_size: AtLeastOne = 8000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class PairSource:
     """A file of sentence pairs, and its part in the mix."""
 
     path: str
     """Relative to the data folder."""
-    weight: float = 1.0
+    weight: Positive = 1.0
     """How often its pairs are drawn, relative to their number: 2 draws each twice as often as a file of weight 1."""
-    from_step: int = 0
+    from_step: AtLeastZero = 0
     """The step at which it joins; begin with the short and easy, then widen."""
     old_german_spelling: bool = False
     """German from before 1996: brought to the spelling of today."""
     licence: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class DevSource:
+    """A file of sentence pairs that is translated and scored."""
+
     path: str
-    max_pairs: int = 0
+    """Relative to the data folder."""
+    max_pairs: AtLeastZero = 0
     """Score only this many pairs while training, spread over the file; 0 is all."""
 
+    @property
+    def name(self) -> str:
+        """The file's name without its endings."""
+        return Path(self.path).name.split(".")[0]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class DataConfig:
+    """What is learned from, and what is scored."""
+
     languages: tuple[str, str]
     """Codes of the first and second column; every pair is trained in both directions."""
-    train: tuple[PairSource, ...]
-    dev: tuple[DevSource, ...]
-    max_tokens: int = 128
+    train: Annotated[tuple[PairSource, ...], Field(min_length=1)]
+    dev: tuple[DevSource, ...] = ()
+    max_tokens: AtLeastOne = 128
     """A pair with a longer side is left out, and counted."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class OptimizerConfig:
+    """How weights follow gradients; see `model.training.optimizers`."""
+
     kind: Literal["adam", "muon"] = "adam"
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """The peak rate."""
-    matrix_learning_rate: float = 0.02
+    matrix_learning_rate: Positive = 0.02
     """The peak rate of the matrices that Muon steers; the other weights follow Adam at `learning_rate`."""
-    betas: tuple[float, float] = (0.9, 0.98)
-    weight_decay: float = 0.0
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
-    warmup_steps: int = 1000
-    cooldown_steps: int = 0
-    """The last steps fall linearly to zero, on top of the schedule (Haegele et al. 2024, https://arxiv.org/abs/2405.18392)."""
-    max_gradient_norm: float = 1.0
+    warmup_steps: AtLeastZero = 1000
+    cooldown_steps: AtLeastZero = 0
+    """The last steps fall linearly to zero, on top of the schedule: Haegele et al. 2024, https://arxiv.org/abs/2405.18392."""
+    max_gradient_norm: Positive = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class TrainingConfig:
-    """Everything of a run: it is kept with the checkpoint, and a resumed run must agree on model, tokenizer and seed."""
+    """Everything of a run, kept with its checkpoint; `model.training.resume` says what may change between starts."""
 
     name: str
     model: Mapping[str, Any]
+    """The fields of a ModelConfig but for `vocab_size`, which the tokenizer knows."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    max_steps: int = 10_000
-    max_batch_tokens: int = 4096
+    max_steps: AtLeastOne = 10_000
+    max_batch_tokens: AtLeastOne = 4096
     """Padded tokens of the longer side of a batch."""
-    micro_batch_tokens: int = 0
+    micro_batch_tokens: AtLeastZero = 0
     """Compute a batch in parts of this many padded tokens and add the gradients up; 0 is in one piece. On a processor
     the parts run on the cores side by side."""
-    label_smoothing: float = 0.1
-    average_decay: float = 0.999
-    """Exponential moving average of the weights (Polyak and Juditsky 1992), which is what is evaluated and kept; 0 is off."""
-    seed: int = 1
-    evaluate_every_steps: int = 1000
-    save_every_seconds: float = 120.0
+    label_smoothing: Share = 0.1
+    average_decay: Share = 0.999
+    """Moving average of the weights (Polyak and Juditsky 1992), exponential, which is scored and kept; 0 is off."""
+    seed: AtLeastZero = 1
+    evaluate_every_steps: AtLeastOne = 1000
+    save_every_seconds: Annotated[float, Field(ge=0.0)] = 120.0
     autocast: Literal["auto", "bf16", "off"] = "auto"
+    """Multiply in bfloat16; auto does where the device has instructions for it."""
     compile: bool = False
+    """Compile the loss by torch.compile; on a processor that takes a C++ compiler."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Copied into the checkpoint's metadata: licence, description."""
 
+    def transformer_config(self, vocab_size: int) -> ModelConfig:
+        """The model to train, once its vocabulary is known."""
+        return ModelConfig.from_dict({**self.model, "vocab_size": vocab_size})
+
     def to_dict(self) -> dict[str, Any]:
+        """All fields, defaults too."""
         return dataclasses.asdict(self)
 
 
 def load_training_config(path: Path) -> TrainingConfig:
-    """Read a TOML file; ConfigError names the field at fault."""
+    """Read a TOML file; ConfigError names every field at fault."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    values = dict(values)
-    data = dict(_section(values, "data"))
-    data["languages"] = tuple(data.get("languages", ()))
-    if len(data["languages"]) != 2:
-        raise ConfigError(f"data.languages is {list(data['languages'])}, it must be two codes")
-    data["train"] = tuple(_build(PairSource, item, "data.train") for item in data.get("train", ()))
-    data["dev"] = tuple(_build(DevSource, item, "data.dev") for item in data.get("dev", ()))
-    if not data["train"]:
-        raise ConfigError("data.train names no file")
-    optimizer = dict(_section(values, "optimizer"))
-    optimizer["betas"] = tuple(optimizer.get("betas", (0.9, 0.98)))
-    values["data"] = _build(DataConfig, data, "data")
-    values["optimizer"] = _build(OptimizerConfig, optimizer, "optimizer")
-    values["tokenizer"] = _build(TokenizerConfig, _section(values, "tokenizer"), "tokenizer")
-    config = _build(TrainingConfig, values, "the file")
-    _check_choices(config)
+    try:
+        config = TypeAdapter(TrainingConfig).validate_python(values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {'; '.join(map(_problem, error.errors()))}") from error
+    problems = _cross_problems(config)
+    if problems:
+        raise ConfigError(f"{path}: {'; '.join(problems)}")
     return config
 
 
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = values.get(name, {})
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"[{name}] must be a table")
-    return section
+def _problem(details: Mapping[str, Any]) -> str:
+    name = ".".join(map(str, details["loc"]))
+    if details["type"] in ("missing", "unexpected_keyword_argument"):
+        return f"{name}: {'is missing' if details['type'] == 'missing' else 'is no field of a training configuration'}"
+    return f"{name} is {details['input']!r}: {details['msg'][0].lower()}{details['msg'][1:]}"
 
 
-def _build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    names = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    unknown = sorted(set(values) - set(names))
-    if unknown:
-        raise ConfigError(f"{where} has unknown fields: {', '.join(unknown)}; known: {', '.join(names)}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _check_choices(config: TrainingConfig) -> None:
-    choices = {
-        "optimizer.kind": (config.optimizer.kind, ("adam", "muon")),
-        "optimizer.schedule": (config.optimizer.schedule, ("inverse_sqrt", "cosine", "constant")),
-        "tokenizer.kind": (config.tokenizer.kind, ("bpe", "wordpiece")),
-        "autocast": (config.autocast, ("auto", "bf16", "off")),
-    }
-    problems = [f"{name} is {value!r}, allowed: {', '.join(ok)}" for name, (value, ok) in choices.items() if value not in ok]
-    positive = {"max_steps": config.max_steps, "max_batch_tokens": config.max_batch_tokens}
-    problems += [f"{name} is {value!r}, it must be at least 1" for name, value in positive.items() if value < 1]
-    if not 0.0 <= config.average_decay < 1.0:
-        problems.append(f"average_decay is {config.average_decay!r}, allowed: 0 <= average_decay < 1")
-    if problems:
-        raise ConfigError("; ".join(problems))
+def _cross_problems(config: TrainingConfig) -> list[str]:
+    problems = []
+    if "vocab_size" in config.model:
+        problems.append("model.vocab_size is set: it is tokenizer.vocab_size that decides")
+    else:
+        try:
+            model = config.transformer_config(config.tokenizer.vocab_size)
+        except ConfigError as error:
+            problems.append(f"model: {error}")
+        else:
+            if model.architecture != "encoder_decoder":
+                problems.append(f"model.architecture is {model.architecture!r}, pairs need 'encoder_decoder'")
+    if len(set(config.data.languages)) != 2:
+        problems.append(f"data.languages is {list(config.data.languages)}, it must be two different codes")
+    if config.max_batch_tokens < config.data.max_tokens:
+        problems.append(
+            f"max_batch_tokens is {config.max_batch_tokens}, below data.max_tokens {config.data.max_tokens}"
+        )
+    if all(source.from_step > 0 for source in config.data.train):
+        problems.append("data.train: every file has a from_step, so there is none to begin with")
+    paths, names = [source.path for source in config.data.train], [source.name for source in config.data.dev]
+    twice = sorted({name for listed in (paths, names) for name in listed if listed.count(name) > 1})
+    if twice:
+        problems.append(f"data names a file twice: {', '.join(twice)}")
+    return problems

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from model.config import ModelConfig
 from model.training.config import OptimizerConfig
 
 # Quintic iteration that brings all singular values near one; coefficients by Jordan et al. 2024 (Muon).
@@ -21,16 +21,17 @@ class Muon(Optimizer):
     """Momentum, orthogonalised: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/.
 
     For the weight matrices inside the layers. It reaches a given loss in fewer steps than Adam, which counts where the
-    machine makes few. `torch.optim.Muon` does the same but computes in bfloat16 always, which a processor without bfloat16
-    instructions emulates; here the type is the gradient's own. A fused projection is orthogonalised part by part: `parts`
-    of a parameter group says of how many equal blocks of rows its matrices are made.
+    machine makes few. `torch.optim.Muon` does the same but always computes in bfloat16, which a processor without
+    bfloat16 instructions emulates; here the type is the gradient's own. A fused projection is orthogonalised part by
+    part: `parts` of a parameter group says of how many equal blocks of rows its matrices are made.
     """
 
-    def __init__(self, groups: Iterable[dict[str, object]], momentum: float = 0.95, weight_decay: float = 0.0) -> None:
-        super().__init__(groups, {"lr": 0.02, "momentum": momentum, "weight_decay": weight_decay, "parts": 1})  # type: ignore[arg-type]
+    def __init__(self, groups: Iterable[dict[str, Any]], momentum: float = 0.95, weight_decay: float = 0.0) -> None:
+        super().__init__(groups, {"lr": 0.02, "momentum": momentum, "weight_decay": weight_decay, "parts": 1})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no search along a line, so no closure
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -47,41 +48,47 @@ class Muon(Optimizer):
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrix, roughly: singular values between about 0.7 and 1.2."""
+    """The nearest semi-orthogonal matrix, roughly: it brings singular values to between about 0.7 and 1.2."""
     first, second, third = _NEWTON_SCHULZ
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    wide: Tensor = matrix.T if is_tall else matrix
     wide = wide / (wide.norm() + 1e-7)
     for _ in range(_NEWTON_SCHULZ_STEPS):
         square = wide @ wide.T
         wide = first * wide + (second * square + third * square @ square) @ wide
-    return wide if matrix.shape[0] <= matrix.shape[1] else wide.T
+    return wide.T if is_tall else wide
 
 
-def build_optimizers(model: nn.Module, config: OptimizerConfig, device: torch.device) -> list[Optimizer]:
+def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer]:
     """One optimizer, or two where Muon steers the matrices inside the layers and Adam the rest."""
     named = dict(model.named_parameters())
     matrices = {}
     if config.kind == "muon":
         matrices = {name: p for name, p in named.items() if p.ndim == 2 and "_layers." in name}
     others = [parameter for name, parameter in named.items() if name not in matrices]
-    fused = device.type in ("cpu", "cuda")
+    decay = config.weight_decay
     optimizers: list[Optimizer] = [
-        torch.optim.AdamW(
-            others, lr=config.learning_rate, betas=config.betas, eps=1e-9, weight_decay=config.weight_decay, fused=fused
-        )
+        torch.optim.AdamW(others, config.learning_rate, config.betas, eps=1e-9, weight_decay=decay, fused=True)
     ]
     if matrices:
-        groups: list[dict[str, object]] = []
-        for parts, ending in ((3, "query_key_value.weight"), (2, "cross_attention.key_value.weight")):
-            groups.append({"params": [p for name, p in matrices.items() if name.endswith(ending)], "parts": parts})
-        fused_ids = {id(p) for group in groups for p in group["params"]}  # type: ignore[attr-defined]
-        groups.append({"params": [p for p in matrices.values() if id(p) not in fused_ids], "parts": 1})
-        groups = [{**group, "lr": config.matrix_learning_rate} for group in groups if group["params"]]
-        optimizers.append(Muon(groups, weight_decay=config.weight_decay))
+        groups = [{**group, "lr": config.matrix_learning_rate} for group in _matrix_groups(matrices)]
+        optimizers.append(Muon(groups, weight_decay=decay))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+def _matrix_groups(matrices: dict[str, nn.Parameter]) -> list[dict[str, Any]]:
+    by_parts: dict[int, list[nn.Parameter]] = {3: [], 2: [], 1: []}
+    for name, matrix in matrices.items():
+        if name.endswith("self_attention.query_key_value.weight"):
+            by_parts[3].append(matrix)
+        elif name.endswith("cross_attention.key_value.weight"):
+            by_parts[2].append(matrix)
+        else:
+            by_parts[1].append(matrix)
+    return [{"params": group, "parts": parts} for parts, group in by_parts.items() if group]
 
 
 def rate(step: int, config: OptimizerConfig, max_steps: int) -> float:
@@ -105,10 +112,7 @@ def rate(step: int, config: OptimizerConfig, max_steps: int) -> float:
 
 
 def set_rate(optimizers: Iterable[Optimizer], share: float) -> None:
+    """Set every learning rate to `share` of its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * share
-
-
-def special_ids(config: ModelConfig) -> tuple[int, int, int]:
-    return config.pad_id, config.bos_id, config.eos_id

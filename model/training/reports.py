@@ -3,49 +3,80 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NamedTuple, Self
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 _LOSS_EVERY_STEPS = 20
+_LINE_EVERY_STEPS = 50
+_SPEED_OVER_STEPS = 100
 
 
 class Progress:
     """A bar with loss, tokens a second and time left; where the output is no terminal, a line now and then."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
-        columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        self.bar = Bar(*columns, console=self.console, speed_estimate_period=120.0)
+        # A terminal wraps by itself, and a log file is not to be cut at 80 columns.
+        self.console = console or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        self.bar = Bar(TextColumn("step"), *columns, console=self.console, speed_estimate_period=120.0)
         self.task = self.bar.add_task("", total=None)
         self.loss: float | None = None
         self.tokens: list[tuple[float, int]] = []
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.bar.stop()
 
     def note(self, text: str) -> None:
+        """Print a line of text, above the bar where there is one."""
         self.console.print(text)
 
     def step(self, step: int, max_steps: int, loss: float, num_tokens: int, gradient_norm: float) -> None:
+        """Show one more step; the loss shown is a moving average."""
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
-        self.tokens.append((self.bar.get_time(), num_tokens))
-        self.tokens = self.tokens[-100:]
+        self.tokens = [*self.tokens[1 - _SPEED_OVER_STEPS :], (self.bar.get_time(), num_tokens)]
         seconds = self.tokens[-1][0] - self.tokens[0][0]
         speed = sum(count for _, count in self.tokens[1:]) / seconds if seconds else 0.0
         text = f"loss {self.loss:.3f}  {speed:.0f} tokens/s  gradient {gradient_norm:.2f}"
         self.bar.update(self.task, completed=step, total=max_steps, description=text)
-        if not self.console.is_terminal and step % 50 == 0:
+        if not self.console.is_terminal and step % _LINE_EVERY_STEPS == 0:
             left = (max_steps - step) * seconds / max(1, len(self.tokens) - 1)
-            self.console.print(f"step {step}/{max_steps}  {text}  {left / 60:.0f} min left")
+            self.note(f"step {step}/{max_steps}  {text}  {left / 60:.0f} min left")
+
+
+class Loss(NamedTuple):
+    """The mean loss of the steps up to this one since the row before, in nats per label, and their number of labels.
+
+    A label is a target token or the end of a sentence. It is the loss that is minimised: of the weights in training,
+    not of their average, with label smoothing and dropout.
+    """
+
+    step: int
+    loss: float
+    tokens: int
+
+
+class DevScore(NamedTuple):
+    """Greedy BLEU and chrF of the averaged weights on one development set in one direction."""
+
+    step: int
+    set: str
+    bleu: float
+    chrf: float
 
 
 class Metrics:
@@ -53,61 +84,71 @@ class Metrics:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.losses: list[tuple[int, float, int]] = []
-        self.scores: list[tuple[int, str, float, float]] = []
-        self._open: list[tuple[float, int]] = []
+        self.losses: list[Loss] = []
+        self.scores: list[DevScore] = []
+        self.pending: list[tuple[float, int]] = []
+        """Loss and labels of each step since the last row of losses."""
 
     @property
     def last_scores(self) -> dict[str, dict[str, float]]:
         """The newest score of each development set."""
-        return {name: {"step": step, "bleu": round(bleu, 2), "chrf": round(chrf, 2)} for step, name, bleu, chrf in self.scores}
+        return {
+            row.set: {"step": row.step, "bleu": round(row.bleu, 2), "chrf": round(row.chrf, 2)} for row in self.scores
+        }
 
     def step(self, step: int, loss: float, num_tokens: int) -> None:
-        self._open.append((loss, num_tokens))
+        """Count one training step; a row is made of every twentieth and those before it."""
+        self.pending.append((loss, num_tokens))
         if step % _LOSS_EVERY_STEPS == 0:
-            total = sum(tokens for _, tokens in self._open)
-            self.losses.append((step, sum(loss * tokens for loss, tokens in self._open) / total, total))
-            self._open = []
+            total = sum(tokens for _, tokens in self.pending)
+            self.losses.append(Loss(step, sum(loss * tokens for loss, tokens in self.pending) / total, total))
+            self.pending = []
 
     def score(self, step: int, name: str, bleu: float, chrf: float) -> None:
-        self.scores.append((step, name, bleu, chrf))
+        """Note one score of one development set."""
+        self.scores.append(DevScore(step, name, bleu, chrf))
+
+    def is_scored(self, step: int) -> bool:
+        """Whether the development sets were scored at this step."""
+        return any(row.step == step for row in self.scores)
 
     def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / "losses.csv", ("step", "loss", "tokens"), self.losses)
-        _write(self.folder / "scores.csv", ("step", "set", "bleu", "chrf"), self.scores)
+        """Write both tables and the curve."""
+        _write(self.folder / "losses.csv", Loss._fields, self.losses)
+        _write(self.folder / "scores.csv", DevScore._fields, self.scores)
         self._draw()
 
-    def load(self, step: int) -> None:
-        """Take up the rows of an earlier start, up to `step`."""
+    def load(self, step: int, pending: Iterable[Sequence[float]]) -> None:
+        """Take up the rows of an earlier start up to `step`: later ones belong to steps that will be made again."""
         losses, scores = _read(self.folder / "losses.csv"), _read(self.folder / "scores.csv")
-        self.losses = [(int(a), float(b), int(c)) for a, b, c in losses if int(a) <= step]
-        self.scores = [(int(a), b, float(c), float(d)) for a, b, c, d in scores if int(a) <= step]
+        self.losses = [Loss(int(a), float(b), int(c)) for a, b, c in losses if int(a) <= step]
+        self.scores = [DevScore(int(a), b, float(c), float(d)) for a, b, c, d in scores if int(a) <= step]
+        self.pending = [(loss, int(tokens)) for loss, tokens in pending]
 
     def _draw(self) -> None:
         # The object interface: no global figure, no display.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        axes.plot([row[0] for row in self.losses], [row[1] for row in self.losses], color="tab:gray", label="loss")
-        axes.set(xlabel="step", ylabel="training loss (nats per token)")
+        axes.plot([row.step for row in self.losses], [row.loss for row in self.losses], color="tab:gray", label="loss")
+        axes.set(xlabel="step", ylabel="training loss (nats per label)")
         right = axes.twinx()
         right.set_ylabel("BLEU, greedy")
-        for name in dict.fromkeys(row[1] for row in self.scores):
-            rows = [row for row in self.scores if row[1] == name]
-            right.plot([row[0] for row in rows], [row[2] for row in rows], marker=".", label=name)
+        for name in self.last_scores:
+            rows = [row for row in self.scores if row.set == name]
+            right.plot([row.step for row in rows], [row.bleu for row in rows], marker=".", label=name)
         figure.legend(loc="outside lower center", ncols=3)
         figure.savefig(self.folder / "curve.png", dpi=100, metadata={"Software": None})
 
 
-def _write(path: Path, header: tuple[str, ...], rows: list[tuple[int, float, int]] | list[tuple[int, str, float, float]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    # Renamed into place, or a run killed here would find half a table when it is started again.
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows([[f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows])
+        writer.writerows([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+    partial.replace(path)
 
 
 def _read(path: Path) -> list[list[str]]:

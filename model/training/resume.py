@@ -1,12 +1,18 @@
-"""What a run leaves behind, and how the next start takes it up: weights, average, optimizers, data position, random state."""
+"""What a run leaves behind for its next start: weights, average, optimizers, data position, random state.
+
+Between two starts `max_steps`, the rates and the schedule, and the mix of the data (files, weights, when they join) may
+change: the run goes on under the new ones. What the weights depend on may not, and is refused.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
     from model.training.trainer import Trainer
 
 STATE_FILE = "training.safetensors"
+_FIXED = ("model", "tokenizer", "seed", "data.languages", "optimizer.kind")
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -30,37 +37,69 @@ def save(trainer: Trainer) -> None:
     """Write the run's state to `last/`, whose model is the raw one (the average is in the state)."""
     tensors: dict[str, Tensor] = {f"average.{name}": t for name, t in trainer.average.state_dict().items()}
     tensors["random_state"] = torch.get_rng_state()
+    if trainer.device.type == "cuda":
+        tensors["cuda_random_state"] = torch.cuda.get_rng_state(trainer.device)
     names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
     for index, optimizer in enumerate(trainer.optimizers):
         for parameter, state in optimizer.state.items():
             tensors |= {f"optimizer.{index}.{names[id(parameter)]}.{key}": value for key, value in state.items()}
-    metadata = trainer.checkpoint().metadata
-    metadata["resume"] = {
+    checkpoint = Checkpoint(trainer.model, trainer.tokenizer, trainer.checkpoint().metadata)
+    checkpoint.metadata["resume"] = {
         "step": trainer.step,
         "seconds": trainer.seconds,
         "plan": trainer.plan.state(),
+        "pending_losses": trainer.metrics.pending,
         "config": trainer.config.to_dict(),
     }
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_checkpoint(Checkpoint(trainer.model, trainer.tokenizer, metadata), trainer.folder / "last", {STATE_FILE: contiguous})
+    # The tables first: a run that is killed in between cuts them back to the older checkpoint's step.
     trainer.metrics.save()
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_checkpoint(checkpoint, trainer.folder / "last", {STATE_FILE: contiguous})
 
 
 def load(trainer: Trainer) -> None:
-    """Take up the last checkpoint, if there is one; CheckpointError if it is of another run."""
+    """Take up the last checkpoint, if there is one; CheckpointError if it is of another run or damaged."""
     folder = last_checkpoint(trainer.folder)
     if folder is None:
         return
-    state = json.loads((folder / "metadata.json").read_text("utf-8"))["resume"]
-    config = json.loads(json.dumps(trainer.config.to_dict()))
-    for name in ("model", "tokenizer", "seed"):
-        if config[name] != state["config"][name]:
-            raise CheckpointError(
-                f"{folder} was trained with {name} = {state['config'][name]}, the configuration now says {config[name]}: "
-                "restore it, or train in another folder"
-            )
-    trainer.model.load_state_dict(load_file(folder / "model.safetensors", device=str(trainer.device)))
-    tensors = load_file(folder / STATE_FILE)
+    try:
+        state = json.loads((folder / "metadata.json").read_text("utf-8"))["resume"]
+        weights = load_file(folder / "model.safetensors", device=str(trainer.device))
+        tensors = load_file(folder / STATE_FILE)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    _check(folder, state["config"], trainer.config.to_dict())
+    trainer.model.load_state_dict(weights)
+    _load_tensors(trainer, tensors)
+    trainer.step, trainer.seconds = state["step"], state["seconds"]
+    # A file is known by its path; one that is new to the mix starts at its beginning.
+    paths = [source["path"] for source in state["config"]["data"]["train"]]
+    starts = dict(zip(paths, state["plan"]["round_start"], strict=True))
+    round_start = [starts.get(source.path, 0) for source in trainer.config.data.train]
+    state["plan"]["round_start"] = round_start
+    trainer.plan.restore(state["plan"])
+    trainer.metrics.load(trainer.step, state.get("pending_losses", ()))
+
+
+def _check(folder: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    problems = []
+    for name in _FIXED:
+        before, now = _field(saved, name), _field(json.loads(json.dumps(config)), name)
+        if before != now:
+            problems.append(f"{name} = {before}, the configuration now says {now}")
+    if problems:
+        raise CheckpointError(
+            f"{folder} was trained with {'; with '.join(problems)}: restore it, or train in another folder"
+        )
+
+
+def _field(config: Mapping[str, Any], name: str) -> Any:
+    for part in name.split("."):
+        config = config[part]
+    return config
+
+
+def _load_tensors(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
     prefix = "average."
     trainer.average.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
     parameters = dict(trainer.model.named_parameters())
@@ -68,9 +107,8 @@ def load(trainer: Trainer) -> None:
         if name.startswith("optimizer."):
             _, index, rest = name.split(".", 2)
             parameter_name, key = rest.rsplit(".", 1)
-            value = tensor if key == "step" else tensor.to(trainer.device)
-            trainer.optimizers[int(index)].state[parameters[parameter_name]][key] = value
+            # Fused Adam counts its steps on the device, as it does everything else.
+            trainer.optimizers[int(index)].state[parameters[parameter_name]][key] = tensor.to(trainer.device)
     torch.set_rng_state(tensors["random_state"])
-    trainer.step, trainer.seconds = state["step"], state["seconds"]
-    trainer.plan.restore(state["plan"])
-    trainer.metrics.load(trainer.step)
+    if trainer.device.type == "cuda" and "cuda_random_state" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda_random_state"], trainer.device)

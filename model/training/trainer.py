@@ -13,17 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from model.checkpoint import Checkpoint, save_checkpoint
-from model.config import ModelConfig
-from model.evaluation import score, translate_texts
+from model.evaluation import evaluate_pairs
 from model.tokenizer import Tokenizer
 from model.training import resume
 from model.training.batches import Batch, BatchPlan, split
 from model.training.config import TrainingConfig
+from model.training.loss import smoothed_cross_entropy
 from model.training.optimizers import build_optimizers, rate, set_rate
 from model.training.reports import Metrics, Progress
+from model.training.signals import Stopped, StopRequest
 from model.transformer import Transformer
 
 DevSets = Mapping[str, Sequence[tuple[str, str]]]
+
+
+class TrainingError(RuntimeError):
+    """Training that cannot go on."""
 
 
 class Trainer:
@@ -41,58 +46,73 @@ class Trainer:
         self.config, self.folder, self.tokenizer = config, folder, tokenizer
         self.plan, self.dev_sets, self.device = plan, dev_sets, device
         torch.manual_seed(config.seed)
-        model_config = ModelConfig.from_dict({**config.model, "vocab_size": tokenizer.vocab_size})
+        model_config = config.transformer_config(tokenizer.vocab_size)
         self.model = Transformer(model_config).to(device)
         self.average = Transformer(model_config).to(device).eval().requires_grad_(False)
         self.average.load_state_dict(self.model.state_dict())
-        self.optimizers = build_optimizers(self.model, config.optimizer, device)
+        self.optimizers = build_optimizers(self.model, config.optimizer)
         self.step = 0
         self.seconds = 0.0
         self.loss = torch.compile(self._loss, dynamic=True) if config.compile else self._loss
-        self.workers = _workers(device)
+        self.workers = _workers(device, model_config.dropout)
         self.metrics = Metrics(folder)
 
     def run(self, progress: Progress) -> None:
-        """Train to `max_steps`; evaluates and saves as it goes, and once more at the end."""
+        """Train to `max_steps`, scoring and saving on the way; the averaged model ends up in `final/`.
+
+        SIGTERM and Ctrl-C save and raise Stopped after the step in hand.
+        """
         resume.load(self)
-        last_save = last_tick = time.monotonic()
-        if self.step >= self.config.max_steps:
+        if self.step < self.config.max_steps:
+            with StopRequest() as stop:
+                self._train(progress, stop)
+        else:
             progress.note(f"already at step {self.step} of {self.config.max_steps}")
-            return
-        for batch in self.plan.batches(self.step):
-            loss, norm = self.train_step(batch.to(self.device))
-            now = time.monotonic()
-            self.seconds += now - last_tick
-            last_tick = now
-            num_tokens = int((batch.labels != self.plan.pad_id).sum())
-            self.metrics.step(self.step, loss, num_tokens)
-            progress.step(self.step, self.config.max_steps, loss, num_tokens, float(norm))
-            is_last = self.step >= self.config.max_steps
-            if is_last or self.step % self.config.evaluate_every_steps == 0:
-                self.evaluate(progress)
-                last_tick = time.monotonic()
-            if is_last or time.monotonic() - last_save > self.config.save_every_seconds:
-                resume.save(self)
-                last_save = last_tick = time.monotonic()
-            if is_last:
-                break
+        if not self.metrics.is_scored(self.step):
+            self.evaluate(progress)
         save_checkpoint(self.checkpoint(), self.folder / "final")
 
-    def train_step(self, batch: Batch) -> tuple[float, Tensor]:
+    def _train(self, progress: Progress, stop: StopRequest) -> None:
+        last_save = tick = time.monotonic()
+        for batch in self.plan.batches(self.step):
+            loss, norm = self.train_step(batch.to(self.device))
+            num_labels = int((batch.labels != self.plan.pad_id).sum())
+            self.metrics.step(self.step, loss, num_labels)
+            progress.step(self.step, self.config.max_steps, loss, num_labels, norm)
+            self.seconds += time.monotonic() - tick
+            if self.step % self.config.evaluate_every_steps == 0:
+                self.evaluate(progress)
+            is_last, stopped_by = self.step >= self.config.max_steps, stop.signal_number
+            is_due = time.monotonic() - last_save > self.config.save_every_seconds
+            if is_last or is_due or stopped_by is not None:
+                resume.save(self)
+                last_save = time.monotonic()
+            if is_last:
+                return
+            if stopped_by is not None:
+                raise Stopped(stopped_by, self.step)
+            tick = time.monotonic()
+
+    def train_step(self, batch: Batch) -> tuple[float, float]:
         """One update; returns the loss per label (nats, smoothing included) and the gradient's norm before clipping."""
         self.model.train()
         set_rate(self.optimizers, rate(self.step, self.config.optimizer, self.config.max_steps))
-        loss = self._accumulate_gradients(batch)
+        loss = self._set_gradients(batch)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.max_gradient_norm)
+        if not norm.isfinite():
+            raise TrainingError(
+                f"at step {self.step + 1} the loss is {loss:.3g} and its gradient's norm {norm.item():.3g}; the last "
+                'save is whole: lower the learning rate, or set autocast = "off", and start again'
+            )
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self._update_average()
-        return loss, norm
+        return loss, norm.item()
 
-    def _accumulate_gradients(self, batch: Batch) -> float:
-        """Set the gradients of the batch, computed in parts; the parts are added in their order, so the sum is repeatable."""
+    def _set_gradients(self, batch: Batch) -> float:
+        """Compute the gradients of a batch in parts, added in their order, so that the sum can be repeated."""
         parts = split(batch, self.config.micro_batch_tokens)
         num_labels = (batch.labels != self.plan.pad_id).sum()
         parameters = list(self.model.parameters())
@@ -108,25 +128,26 @@ class Trainer:
             torch._foreach_add_(sums, more)
         for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient
-        return float(total)
+        return total.item()
 
     def _loss(self, batch: Batch) -> Tensor:
-        """The label-smoothed cross-entropy, summed over the batch's labels."""
+        """The loss summed over the labels of a batch; padding has none."""
         with self._autocast():
             states = self.model(batch.input_ids, batch.source_ids, batch.source_lengths)
-            real = batch.labels != self.plan.pad_id
-            logits = self.model.project(states[real])
-        return smoothed_cross_entropy(logits.float(), batch.labels[real], self.config.label_smoothing)
+            is_label = batch.labels != self.plan.pad_id
+            logits = self.model.project(states[is_label])  # (labels,V)
+        return smoothed_cross_entropy(logits.float(), batch.labels[is_label], self.config.label_smoothing)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        wanted = self.config.autocast == "bf16" or (self.config.autocast == "auto" and has_fast_bf16(self.device))
-        return torch.autocast(self.device.type, torch.bfloat16) if wanted else nullcontext()
+        is_wanted = self.config.autocast == "bf16" or (self.config.autocast == "auto" and has_fast_bf16(self.device))
+        return torch.autocast(self.device.type, torch.bfloat16) if is_wanted else nullcontext()
 
     @torch.no_grad()
     def _update_average(self) -> None:
         # Early weights are far from the late ones, so the window opens with the number of steps.
         decay = min(self.config.average_decay, (1 + self.step) / (10 + self.step))
-        averages, values = list(self.average.parameters()), list(self.model.parameters())
+        averages: list[Tensor] = list(self.average.parameters())
+        values: list[Tensor] = list(self.model.parameters())
         torch._foreach_lerp_(averages, values, 1 - decay)
 
     def checkpoint(self) -> Checkpoint:
@@ -150,48 +171,23 @@ class Trainer:
     def evaluate(self, progress: Progress) -> None:
         """Greedy BLEU and chrF of the averaged weights on every development set, in both directions."""
         checkpoint = self.checkpoint()
-        first, second = self.config.data.languages
         for name, pairs in self.dev_sets.items():
-            for source, target, column in ((first, second, 0), (second, first, 1)):
-                hypotheses = translate_texts(checkpoint, [pair[column] for pair in pairs], target)
-                result = score(hypotheses, [pair[1 - column] for pair in pairs])
-                self.metrics.score(self.step, f"{name} {source}-{target}", result.bleu, result.chrf)
-                progress.note(f"step {self.step}: {name} {source}-{target} BLEU {result.bleu:.2f} chrF {result.chrf:.2f}")
+            for result in evaluate_pairs(checkpoint, pairs):
+                title = f"{name} {result.source_language}-{result.target_language}"
+                bleu, chrf = result.score.bleu, result.score.chrf
+                self.metrics.score(self.step, title, bleu, chrf)
+                progress.note(f"step {self.step}: {title} BLEU {bleu:.2f} chrF {chrf:.2f}")
         self.metrics.save()
 
 
-def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567), in nats, summed over labels.
+def _workers(device: torch.device, dropout: float) -> ThreadPoolExecutor | None:
+    """Threads that compute the parts of a batch side by side on a processor, each on one core.
 
-    `logits` (N,V) are used up: the backward pass turns them into their own gradient.
+    That needs no barrier after every small product, which costs little on idle cores and very much beside other work.
+    With dropout the parts go one after the other: PyTorch draws from one generator for the whole process, and which
+    part came first would decide who gets which numbers.
     """
-    return _SmoothedCrossEntropy.apply(logits, labels, smoothing)  # type: ignore[no-any-return]
-
-
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """One pass forward and one back over the largest tensor of a step, which PyTorch's own loss crosses seven times."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        log_sums = logits.logsumexp(-1, keepdim=True)
-        label_logits = logits.gather(-1, labels[:, None])
-        ctx.save_for_backward(logits, labels, log_sums)
-        ctx.smoothing = smoothing
-        likelihood = (log_sums - label_logits).sum()
-        return (1 - smoothing) * likelihood + smoothing * (log_sums.sum() - logits.mean(-1).sum())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        logits, labels, log_sums = ctx.saved_tensors
-        change = logits.detach().sub_(log_sums).exp_().sub_(ctx.smoothing / logits.shape[-1])
-        labelled = torch.full((len(labels), 1), ctx.smoothing - 1, dtype=change.dtype, device=change.device)
-        return change.scatter_add_(-1, labels[:, None], labelled).mul_(gradient), None, None
-
-
-def _workers(device: torch.device) -> ThreadPoolExecutor | None:
-    """On a processor each core computes a part of the batch by itself: that needs no barrier after every small product,
-    which costs little on idle cores and very much beside other work."""
-    if device.type != "cpu" or torch.get_num_threads() == 1:
+    if device.type != "cpu" or torch.get_num_threads() == 1 or dropout:
         return None
     return ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
 
@@ -199,5 +195,6 @@ def _workers(device: torch.device) -> ThreadPoolExecutor | None:
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 in hardware; a processor without it emulates, several times slower."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # PyTorch has no public name for the question.
+    return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001

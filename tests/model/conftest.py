@@ -1,0 +1,36 @@
+"""What the tests of `model` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.tokenizer import Tokenizer
+from tests.model.samples import tiny_tokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are too small to share, and a second thread would only wait for the first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return tiny_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The real texts, where there are any: they are no part of the repository."""
+    folder = os.environ.get("POLYHEAD_DATA")
+    if not folder:
+        pytest.skip("POLYHEAD_DATA does not name a folder of texts")
+    return Path(folder)

@@ -1,0 +1,89 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.config import ConfigError, ModelConfig
+from tests.model.samples import make_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
+    config = make_config(positions="learned", norm_order="post", activation="gelu", dropout=0.25, final_bias=False)
+    config.save(tmp_path / "config.json")
+    assert ModelConfig.load(tmp_path / "config.json") == config
+    assert ModelConfig.from_dict(config.to_dict()) == config
+
+
+def test_whole_numbers_do_for_fractions() -> None:
+    assert make_config(dropout=0).dropout == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "rnn"}, "architecture is 'rnn', allowed: encoder_decoder, encoder, decoder"),
+        ({"positions": "rotary"}, "positions is 'rotary', allowed: sinusoidal, learned"),
+        ({"norm_order": None}, "norm_order is None, allowed: pre, post"),
+        ({"activation": "tanh"}, "activation is 'tanh', allowed: relu, gelu"),
+        ({"vocab_size": "8000"}, "vocab_size is '8000', it must be a whole number"),
+        ({"d_ff": 2.0}, "d_ff is 2.0, it must be a whole number"),
+        ({"num_heads": True}, "num_heads is True, it must be a whole number"),
+        ({"num_heads": 0}, "num_heads is 0, it must be at least 1"),
+        ({"num_heads": 3}, "d_model 16 is not a multiple of num_heads 3"),
+        ({"d_model": 15, "num_heads": 3}, "d_model 15 is odd; sinusoidal positions need an even one"),
+        ({"dropout": 1.0}, "dropout is 1.0, allowed: 0 <= dropout < 1"),
+        ({"dropout": "no"}, "dropout is 'no', it must be a number"),
+        ({"norm_eps": 0.0}, "norm_eps is 0.0, it must be positive"),
+        ({"norm_eps": float("nan")}, "norm_eps is nan, it must be positive"),
+        ({"tied_embeddings": "yes"}, "tied_embeddings is 'yes', it must be true or false"),
+        ({"eos_id": 24}, "eos_id is 24, allowed: 0 to vocab_size - 1"),
+        ({"pad_id": -1}, "pad_id is -1, allowed: 0 to vocab_size - 1"),
+        (
+            {"num_encoder_layers": 0},
+            "num_encoder_layers is 0, it must be at least 1 for architecture 'encoder_decoder'",
+        ),
+        (
+            {"architecture": "decoder", "num_encoder_layers": 2},
+            "num_encoder_layers is 2, it must be 0 for architecture 'decoder'",
+        ),
+        (
+            {"architecture": "encoder", "num_decoder_layers": 1},
+            "num_decoder_layers is 1, it must be 0 for architecture 'encoder'",
+        ),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_allowed(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config(**changes)
+    assert str(caught.value) == message
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"d_ff is 0.*dropout is 2"):
+        make_config(d_ff=0, dropout=2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"architecture": "encoder"', "is not JSON"),
+        ("[1]", "holds list, it must hold an object"),
+        ('{"architecture": "encoder", "width": 3}', "unknown fields: width; known: architecture"),
+        ('{"d_model": 4}', "missing fields: architecture, vocab_size"),
+    ],
+)
+def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig.load(path)
+
+
+def test_configuration_and_tokenizer_are_free_of_torch() -> None:
+    program = "import sys, model.config, model.tokenizer; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

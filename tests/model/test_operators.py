@@ -1,0 +1,125 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.operators import attend, attention_weights, update_cache
+
+H, D = 2, 3
+
+
+def states(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def test_update_cache_writes_each_row_at_its_own_place_and_leaves_the_input() -> None:
+    cache, new = states(2, 5, 4), states(2, 2, 4, seed=1)
+    before = cache.clone()
+    updated = update_cache(cache, new, torch.tensor([0, 3]))
+    wanted = before.clone()
+    wanted[0, 0:2], wanted[1, 3:5] = new[0], new[1]
+    assert torch.equal(updated, wanted)
+    assert torch.equal(cache, before)
+
+
+def test_update_cache_beyond_the_capacity_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        update_cache(states(1, 4, 2), states(1, 2, 2), torch.tensor([3]))
+
+
+def obvious_attention(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], is_causal: bool) -> Tensor:
+    """Attention in loops, one query of one head at a time."""
+    result = torch.zeros_like(query)
+    num_queries = query.shape[1]
+    for row, length in enumerate(lengths):
+        for head in range(H):
+            part = slice(head * D, (head + 1) * D)
+            for position in range(num_queries):
+                seen = range(length if not is_causal else length - num_queries + position + 1)
+                if not seen:
+                    continue
+                scores = [float(query[row, position, part] @ key[row, k, part]) / math.sqrt(D) for k in seen]
+                total = sum(map(math.exp, scores))
+                for k, score in zip(seen, scores, strict=True):
+                    result[row, position, part] += math.exp(score) / total * value[row, k, part]
+    return result
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lengths", [[6, 6], [4, 6], [2, 3]])
+def test_attend_is_the_formula(lengths: list[int], is_causal: bool) -> None:
+    query, key, value = states(2, 3, H * D), states(2, 6, H * D, seed=1), states(2, 6, H * D, seed=2)
+    result = attend(query, key, value, torch.tensor(lengths), H, is_causal)
+    torch.testing.assert_close(result, obvious_attention(query, key, value, lengths, is_causal))
+
+
+def test_no_lengths_are_all_keys() -> None:
+    query, key, value = states(2, 3, H * D), states(2, 6, H * D, seed=1), states(2, 6, H * D, seed=2)
+    for is_causal in (False, True):
+        wanted = attend(query, key, value, torch.tensor([6, 6]), H, is_causal)
+        assert torch.equal(attend(query, key, value, None, H, is_causal), wanted)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_rows_sum_to_one_over_what_they_may_see(is_causal: bool) -> None:
+    query, key = states(2, 3, H * D), states(2, 6, H * D, seed=1)
+    weights = attention_weights(query, key, torch.tensor([4, 6]), H, is_causal)
+    assert weights.shape == (2, H, 3, 6)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, H, 3))
+    assert weights[0, :, :, 4:].eq(0).all()
+    if is_causal:
+        assert weights[0, :, 0, 2:].eq(0).all()
+        assert weights[0, :, 0, :2].gt(0).all()
+
+
+def test_a_query_that_sees_nothing_gives_zeros() -> None:
+    query, key = states(1, 3, H * D), states(1, 3, H * D, seed=1)
+    assert attend(query, key, key, torch.tensor([0]), H, False).eq(0).all()
+    result = attend(query, key, key, torch.tensor([1]), H, True)
+    assert result[0, :2].eq(0).all()
+    assert result[0, 2].ne(0).all()
+
+
+def test_beams_share_their_source() -> None:
+    query, key, value = states(6, 2, H * D), states(2, 5, H * D, seed=1), states(2, 5, H * D, seed=2)
+    lengths = torch.tensor([5, 3])
+    repeated = attend(
+        query,
+        key.repeat_interleave(3, 0),
+        value.repeat_interleave(3, 0),
+        lengths.repeat_interleave(3),
+        H,
+        is_causal=False,
+    )
+    torch.testing.assert_close(attend(query, key, value, lengths, H, is_causal=False), repeated)
+
+
+def test_bfloat16_is_weighed_in_float32() -> None:
+    query, key = states(1, 2, H * D).bfloat16(), states(1, 4, H * D, seed=1).bfloat16()
+    assert attention_weights(query, key, None, H, False).dtype == torch.float32
+    assert attend(query, key, key, None, H, False).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lengths", [None, [4, 2]])
+def test_attend_gradient_is_that_of_the_formula(lengths: list[int] | None, is_causal: bool) -> None:
+    inputs = [states(2, 3, H * D, seed=seed, dtype=torch.float64).requires_grad_() for seed in (0, 1, 2)]
+    inputs[1:] = [states(2, 4, H * D, seed=seed, dtype=torch.float64).requires_grad_() for seed in (1, 2)]
+    given = None if lengths is None else torch.tensor(lengths)
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, given, H, is_causal), inputs)
+
+
+def test_shared_source_gradient_is_that_of_the_formula() -> None:
+    query = states(4, 2, H * D, dtype=torch.float64).requires_grad_()
+    key, value = (states(2, 3, H * D, seed=seed, dtype=torch.float64).requires_grad_() for seed in (1, 2))
+    lengths = torch.tensor([3, 2])
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, lengths, H, False), (query, key, value))
+
+
+def test_custom_operators_keep_pytorchs_rules() -> None:
+    cache, new = states(2, 5, H * D), states(2, 2, H * D, seed=1)
+    torch.library.opcheck(update_cache, (cache, new, torch.tensor([0, 3])))
+    fused = states(2, 3, 3 * H * D)
+    inputs = [part.requires_grad_() for part in fused.chunk(3, dim=-1)]
+    torch.library.opcheck(attend, (*inputs, torch.tensor([3, 2]), H, True))
