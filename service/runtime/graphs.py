@@ -85,6 +85,11 @@ class DecoderGraphs:
 
     def bind_blocks(self, binding: Any, num_rows: int, cache: Block, num_slots: int, cross: Block) -> None:
         """Bind the first rows of the cache and the first slots of the sources; new caches go where the old ones are."""
+        # ONNX Runtime believes the shapes that it is given: a row too many would be written beyond the block.
+        if num_rows > cache.shape[1] or num_slots > cross.shape[1]:
+            raise IndexError(
+                f"{num_rows} rows of {num_slots} sources do not fit blocks of {cache.shape[1]} and {cross.shape[1]}"
+            )
         device = self.memory.name
         cache_shape, cross_shape = (num_rows, *cache.shape[2:]), (num_slots, *cross.shape[2:])
         for layer in range(cache.shape[0]):

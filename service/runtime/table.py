@@ -110,8 +110,8 @@ class OnnxRowTable:
     def _fit(self, block: Block | None, num_rows: int, capacity: int) -> Block:
         """`block`, grown where it is too small, or cut where long rows have left and it is far too large."""
         if block is not None and block.shape[2] > 2 * capacity:
-            smaller = self._allocate(block.shape[1], capacity)
-            smaller.copy_rows(block, num_rows, capacity)
+            smaller = self._allocate(max(num_rows, block.shape[1]), capacity)
+            smaller.copy_rows(block, min(num_rows, block.shape[1]), capacity)
             return smaller
         return self._reserve(block, num_rows, capacity)
 
