@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Translate with our engine and with CTranslate2: the same weights, sources, lengths and number of "
         "threads, in one run, round after round in turn. Each side uses its threads in the way that is fastest for the "
         "case. Before anything is timed, the outputs of both are compared token for token.",
-        epilog="The first run with a model exports and converts it, which takes minutes; bench/.cache keeps both forms.",
+        epilog="The first run with a model exports and converts it, which takes minutes; bench/.cache keeps both.",
     )
     translate.add_argument(
         "--model",

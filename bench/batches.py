@@ -156,5 +156,5 @@ class _Run:
 def _fastest(runs: Sequence[_Run]) -> _Run:
     for run in runs:
         run()  # the first run of a new shape allocates
-    trials = time_in_turn({str(index): run for index, run in enumerate(runs)}, rounds=2)
+    trials = time_in_turn({str(index): run for index, run in enumerate(runs)}, rounds=1)
     return min(enumerate(runs), key=lambda item: trials[str(item[0])].fastest)[1]

@@ -47,7 +47,7 @@ _NEVER = -1e4
 """A bias that keeps a token out of every output, and is still a number in half precision."""
 
 _END_BIAS, _END_STRENGTH = 1.0, 3.0
-"""What the end token's logit starts from, and how strongly position and chance move it. The best of 16,000 is near 4."""
+"""What the end token's logit starts from, and how strongly position and chance move it; the best logit is near 4."""
 
 _FASTEST, _SLOWEST = 30, 150
 """Sines of these periods over 2 pi, in tokens, rise over the length of a sentence."""
@@ -90,7 +90,8 @@ def random_checkpoint(
     cache: Path = CACHE, config: ModelConfig = RANDOM, seed: int = 0, writes_ends: bool = False
 ) -> Path:
     """A checkpoint with weights drawn at random, see `random_model`; returns its folder."""
-    key = hashlib.sha256(json.dumps([config.to_dict(), seed, writes_ends, _END_BIAS, _END_STRENGTH]).encode()).hexdigest()[:12]
+    identity = json.dumps([config.to_dict(), seed, writes_ends, _END_BIAS, _END_STRENGTH])
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache / f"random-checkpoint-{key}"
     if not folder.exists():
         metadata = {

@@ -147,14 +147,13 @@ def _run_arrivals(prepared: Prepared, precision: str, options: Options, results:
     sources = mixed_sources(prepared, options.num_arrivals)
     settings = Settings(1, _longest(prepared))
     with ExitStack() as stack:
-        sides: list[Decoder] = []
-        for side in (
+        sides: list[Decoder] = [
             EngineDecoder(prepared.bundle, precision, threads),
             GatheringDecoder(prepared.peer, precision, threads),
             Ctranslate2Decoder(prepared.peer, precision, threads),
-        ):
+        ]
+        for side in sides:
             stack.callback(side.close)
-            sides.append(side)
             closed_loop(side, sources[:32], settings, 32)  # warm: caches and arenas grow on first use
         report.print_load_head(precision)
 
