@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from typing import Any
 
 import torch
@@ -26,25 +27,36 @@ class Muon(Optimizer):
     part: `parts` of a parameter group says of how many equal blocks of rows its matrices are made.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], momentum: float = 0.95, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        workers: Executor | None = None,
+    ) -> None:
         super().__init__(groups, {"lr": 0.02, "momentum": momentum, "weight_decay": weight_decay, "parts": 1})
+        self._map: Callable[..., Iterable[None]] = workers.map if workers else map
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no search along a line, so no closure
-        """Update every matrix that has a gradient."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                momentum = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-                update = parameter.grad.lerp(momentum, group["momentum"])  # Nesterov's look ahead
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                for block, rows in zip(update.chunk(group["parts"]), parameter.chunk(group["parts"]), strict=True):
-                    scale = math.sqrt(max(1.0, block.shape[0] / block.shape[1]))
-                    rows.add_(orthogonalise(block), alpha=-group["lr"] * scale)
+        """Update every matrix that has a gradient, several side by side where there are workers."""
+        pairs = ((parameter, group) for group in self.param_groups for parameter in group["params"])
+        due = [(parameter, group) for parameter, group in pairs if parameter.grad is not None]
+        for parameter, _ in due:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        for _ in self._map(lambda item: self._update(*item), due):
+            pass  # to the end, so that a worker's error is raised here
+
+    @torch.no_grad()
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        assert parameter.grad is not None
+        momentum = self.state[parameter]["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
+        update = parameter.grad.lerp(momentum, group["momentum"])  # Nesterov's look ahead
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        for block, rows in zip(update.chunk(group["parts"]), parameter.chunk(group["parts"]), strict=True):
+            scale = math.sqrt(max(1.0, block.shape[0] / block.shape[1]))
+            rows.add_(orthogonalise(block), alpha=-group["lr"] * scale)
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
@@ -59,8 +71,8 @@ def orthogonalise(matrix: Tensor) -> Tensor:
     return wide.T if is_tall else wide
 
 
-def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimizer]:
-    """One optimizer, or two where Muon steers the matrices inside the layers and Adam the rest."""
+def build_optimizers(model: nn.Module, config: OptimizerConfig, workers: Executor | None = None) -> list[Optimizer]:
+    """One optimizer, or two where Muon steers the matrices inside the layers, on `workers`, and Adam the rest."""
     named = dict(model.named_parameters())
     matrices = {}
     if config.kind == "muon":
@@ -72,7 +84,7 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[Optimize
     ]
     if matrices:
         groups = [{**group, "lr": config.matrix_learning_rate} for group in _matrix_groups(matrices)]
-        optimizers.append(Muon(groups, weight_decay=decay))
+        optimizers.append(Muon(groups, weight_decay=decay, workers=workers))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,11 @@ class Trainer:
         self.model = Transformer(model_config).to(device)
         self.average = Transformer(model_config).to(device).eval().requires_grad_(False)
         self.average.load_state_dict(self.model.state_dict())
-        self.optimizers = build_optimizers(self.model, config.optimizer)
+        self.workers = _workers(device, model_config.dropout)
+        self.optimizers = build_optimizers(self.model, config.optimizer, self.workers)
         self.step = 0
         self.seconds = 0.0
         self.loss = torch.compile(self._loss, dynamic=True) if config.compile else self._loss
-        self.workers = _workers(device, model_config.dropout)
         self.metrics = Metrics(folder)
 
     def run(self, progress: Progress) -> None:
@@ -123,9 +123,10 @@ class Trainer:
 
         results = self.workers.map(gradients, parts) if self.workers else map(gradients, parts)
         total, sums = next(results)
-        for loss, more in results:
-            total += loss
-            torch._foreach_add_(sums, more)
+        with _threads(1 if self.workers else torch.get_num_threads()):  # the workers have the cores meanwhile
+            for loss, more in results:
+                total += loss
+                torch._foreach_add_(sums, more)
         for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient
         return total.item()
@@ -190,6 +191,16 @@ def _workers(device: torch.device, dropout: float) -> ThreadPoolExecutor | None:
     if device.type != "cpu" or torch.get_num_threads() == 1 or dropout:
         return None
     return ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def has_fast_bf16(device: torch.device) -> bool:
