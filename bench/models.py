@@ -137,7 +137,7 @@ def _end_by_position(model: Transformer) -> None:
     rates = torch.exp(torch.arange(0, config.d_model, 2) * (-math.log(10_000.0) / config.d_model))
     rising = torch.zeros(config.d_model)
     rising[0::2] = ((rates > 1 / _SLOWEST) & (rates < 1 / _FASTEST)).float()  # even channels hold sines
-    direction = rising * model.decoder_norm.weight
+    direction = rising * model.get_parameter("decoder_norm.weight")
     model.embedding.token.weight[config.eos_id] = _END_STRENGTH * direction / direction.norm()
     model.final_bias[config.eos_id] = _END_BIAS
 

@@ -84,7 +84,7 @@ def test_beam_finds_what_greedy_misses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_end_counts_only_among_the_first_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     # The end is third of the continuations: within 2 x beam_size, but not within beam_size.
-    table = {(): {5: 0.5, 6: 0.3, 2: 0.19}}
+    table: dict[tuple[int, ...], dict[int, float]] = {(): {5: 0.5, 6: 0.3, 2: 0.19}}
     model = scripted(monkeypatch, lambda prefix: table.get(tuple(prefix), {2: 0.9}))
     found = reference.beam(model, None, 2, 5, length_penalty=0.0, num_hypotheses=9)
     assert [hypothesis.token_ids for hypothesis in found] == [[5], [6]]
