@@ -87,7 +87,10 @@ class Tokenizer:
         return token
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of the text alone; a special token's spelling inside it is text like any other."""
+        """Token ids of the text alone; a special token's spelling inside it is text like any other.
+
+        Byte-pair encoding keeps every character (in Unicode's NFC) but one leading space, which each text is given.
+        """
         return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

@@ -114,6 +114,8 @@ class TrainingConfig:
     save_every_seconds: Annotated[float, Field(ge=0.0)] = 120.0
     autocast: Literal["auto", "bf16", "off"] = "auto"
     """Multiply in bfloat16; auto does where the device has instructions for it."""
+    final_dtype: Literal["float32", "float16"] = "float32"
+    """The type of the final checkpoint's weights; a bundle keeps it, so float16 halves what is shipped."""
     compile: bool = False
     """Compile the loss by torch.compile; on a processor that takes a C++ compiler."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -114,6 +114,7 @@ class Metrics:
 
     def save(self) -> None:
         """Write both tables and the curve."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / "losses.csv", Loss._fields, self.losses)
         _write(self.folder / "scores.csv", DevScore._fields, self.scores)
         self._draw()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -70,7 +71,8 @@ class Trainer:
             progress.note(f"already at step {self.step} of {self.config.max_steps}")
         if not self.metrics.is_scored(self.step):
             self.evaluate(progress)
-        save_checkpoint(self.checkpoint(), self.folder / "final")
+        final = dataclasses.replace(self.checkpoint(), dtype=getattr(torch, self.config.final_dtype))
+        save_checkpoint(final, self.folder / "final")
 
     def _train(self, progress: Progress, stop: StopRequest) -> None:
         last_save = tick = time.monotonic()
