@@ -14,6 +14,7 @@ def print_header(machine: Mapping[str, Any], num_threads: int, warning: str | No
     """The machine, the versions, and whether other work disturbs."""
     print(f"{machine['cpu']}, {machine['cores']} cores, {' '.join(machine['cpu_flags'])}")
     print(", ".join([f"Python {machine['python']}", *(f"{k} {v}" for k, v in machine["versions"].items())]))
+    print(f"CTranslate2 with {machine['ctranslate2_environment']}")
     print(f"{num_threads} threads on each side, load average {' '.join(map(str, machine['load_average']))}")
     if warning:
         print(warning)

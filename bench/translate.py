@@ -17,7 +17,7 @@ from bench.http import HttpResult, measure_http
 from bench.machine import busy_warning, describe_machine
 from bench.models import BenchError, Prepared, num_special_tokens, prepare, word
 from bench.ours import EngineDecoder
-from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder
+from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder, use_best_kernels
 from model.tokenizer import language_tag
 
 PARTS = ("batches", "arrivals", "http")
@@ -75,6 +75,7 @@ class Results:
 def run(options: Options) -> Results:
     """Measure everything that `options` ask for, and print it as it comes."""
     machine = describe_machine()
+    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
     warning = busy_warning(machine["load_average"][0], machine["cores"])
     report.print_header(machine, options.num_threads, warning)
     prepared = prepare(options.checkpoint)
