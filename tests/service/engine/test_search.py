@@ -22,7 +22,7 @@ def run_greedy(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypot
 def run_beam(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
     """The search over whole prefixes instead of cache rows."""
     search = BeamSearch(options, EOS)
-    prefixes = [(BOS,)] * options.beam_size
+    prefixes: list[tuple[int, ...]] = [(BOS,)] * options.beam_size
     while True:
         scores = np.stack([log_probs(source, prefix) for prefix in prefixes])
         ids = np.argsort(-scores, axis=1, kind="stable")[:, : 2 * options.beam_size]

@@ -78,13 +78,13 @@ class ToyTable:
     def step(self, input_ids: Ids, write_indices: Ids) -> Candidates:
         assert len(input_ids) % self.beam_size == 0
         self.backend.before_step(len(input_ids))
-        ids = np.empty((len(input_ids), NUM_CANDIDATES), np.int64)
-        best = np.empty((len(input_ids), NUM_CANDIDATES), np.float32)
+        width = 1 if self.beam_size == 1 else 2 * self.beam_size
+        ids, best = np.empty((len(input_ids), width), np.int64), np.empty((len(input_ids), width), np.float32)
         for row, (token, index) in enumerate(zip(input_ids, write_indices, strict=True)):
             self.cache[row, index] = token
             source = self.sources[row // self.beam_size]
             scores = log_probs(source, tuple(map(int, self.cache[row, : index + 1])))
-            ids[row] = np.argsort(-scores, kind="stable")[:NUM_CANDIDATES]
+            ids[row] = np.argsort(-scores, kind="stable")[:width]
             best[row] = scores[ids[row]]
         return Candidates(ids, best)
 

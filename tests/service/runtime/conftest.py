@@ -30,11 +30,13 @@ def model() -> Transformer:
         )
     )
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
                 parameter.mul_(1.7)
+            elif name == "decoder_norm.weight":
+                parameter.normal_(std=1.5)  # signs of both kinds: a tied model would else repeat one token for ever
         model.final_bias.normal_()
-        model.final_bias[model.config.eos_id] += 2.0
+        model.final_bias[model.config.eos_id] += 5.5
     return model.eval()
 
 

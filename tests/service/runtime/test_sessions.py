@@ -129,6 +129,16 @@ def test_the_cuda_library_is_asked_for_after_a_session_has_loaded_it(
     assert order == ["session", "session", "cuda"]
 
 
+def test_more_rows_than_a_block_has_are_not_bound(device: Device) -> None:
+    backend_graphs, memory = device.table._graphs, device.memory
+    cache, cross = (memory.allocate((4, rows, 8, 32), np.dtype(np.float32)) for rows in (8, 4))
+    backend_graphs.bind_blocks(Binding(), 8, cache, 4, cross)
+    with pytest.raises(IndexError, match="9 rows of 4 sources do not fit blocks of 8 and 4"):
+        backend_graphs.bind_blocks(Binding(), 9, cache, 4, cross)
+    with pytest.raises(IndexError, match="8 rows of 5 sources do not fit blocks of 8 and 4"):
+        backend_graphs.bind_blocks(Binding(), 8, cache, 5, cross)
+
+
 def test_ids_are_bound_again_at_each_step_because_binding_copies_them(device: Device) -> None:
     encode(device.table, 1, 4)
     step(device.table, 2, 0)

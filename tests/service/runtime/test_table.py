@@ -36,9 +36,9 @@ class Walk:
     def token(self) -> int:
         return self.chance.randrange(3, self.model.config.vocab_size)
 
-    def join(self, longest: int) -> None:
+    def join(self, longest: int, count: int = 0) -> None:
         free = MAX_ROWS // self.beam_size - len(self.sources)
-        lengths = [self.chance.randint(1, longest) for _ in range(self.chance.randint(1, free))]
+        lengths = [self.chance.randint(1, longest) for _ in range(count or self.chance.randint(1, free))]
         sources = [[self.token() for _ in range(length)] for length in lengths]
         ids = np.zeros((len(sources), max(lengths)), np.int64)
         for row, source in zip(ids, sources, strict=True):
@@ -120,16 +120,20 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
 
 def test_the_table_for_long_rows_is_cut_when_they_have_left(bundle: Bundle, model: Transformer) -> None:
     walk = Walk(OnnxBackend(bundle, "fp32"), model, 1, random.Random(0))
-    walk.join(longest=4)
+    walk.join(longest=90, count=2)
     for _ in range(70):
         walk.step()
     table = walk.table
     assert table.cache is not None
+    assert table.cross is not None
+    assert table.cache.shape[1] < MAX_ROWS
     assert table.cache.shape[2] >= 70
     walk.sources, walk.prefixes = [], []
-    walk.join(longest=4)
-    walk.step()
-    assert table.cache.shape[2] <= 16
+    walk.join(longest=4, count=MAX_ROWS)  # more rows than there were, and each of them short
+    for _ in range(12):
+        walk.step()
+    assert table.cache.shape[1:3] == (MAX_ROWS, 16)
+    assert table.cross.shape[1:3] == (MAX_ROWS, 4)
 
 
 def test_more_rows_may_come_than_there_were_when_the_table_is_cut(bundle: Bundle, model: Transformer) -> None:
