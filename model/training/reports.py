@@ -39,7 +39,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.bar.stop()
+        if self.console.is_terminal:
+            self.bar.stop()
 
     def note(self, text: str) -> None:
         """Print a line of text, above the bar where there is one."""

@@ -11,7 +11,11 @@ PAIRS = [("A dog.", "Ein Hund."), ("Tea\u2028time.", "Teezeit.")]
 
 
 def write(path: Path, data: bytes) -> Path:
-    path.write_bytes({".xz": lzma.compress, ".gz": gzip.compress}.get(path.suffix, bytes)(data))
+    if path.suffix == ".xz":
+        data = lzma.compress(data)
+    elif path.suffix == ".gz":
+        data = gzip.compress(data)
+    path.write_bytes(data)
     return path
 
 

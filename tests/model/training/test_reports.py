@@ -1,0 +1,68 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from model.training.reports import Metrics, Progress
+
+LONG = "docs-debian-web.tsv.xz: 722 pairs left out [longer than 100 tokens] " + "and so on, " * 9 + "to the end"
+
+
+def test_lines_in_a_log_file_are_neither_wrapped_nor_marked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with Progress() as progress:
+        progress.note(LONG)
+        for step in range(1, 101):
+            progress.step(step, 200, 2.0, 50, 0.25)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == LONG
+    assert [line.split("  ")[:2] for line in lines[1:]] == [
+        ["step 50/200", "loss 2.000"],
+        ["step 100/200", "loss 2.000"],
+    ]
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    stream = io.StringIO()
+    with Progress(Console(file=stream, force_terminal=True, width=120)) as progress:
+        progress.step(3, 10, 2.5, 50, 0.25)
+    assert "3/10" in stream.getvalue()
+    assert "loss 2.500" in stream.getvalue()
+
+
+def run(metrics: Metrics, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        metrics.step(step, 10 / step, step)
+        if step % 30 == 0:
+            metrics.score(step, "dev en-de", step / 3, 50.0)
+
+
+def test_a_row_is_the_mean_over_the_labels_since_the_row_before(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    run(metrics, 1, 20)
+    [row] = metrics.losses
+    assert row.step == 20
+    assert row.tokens == sum(range(1, 21))
+    assert row.loss == pytest.approx(20 * 10 / row.tokens)
+
+
+def test_tables_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole, first, second = Metrics(tmp_path / "whole"), Metrics(tmp_path / "part"), Metrics(tmp_path / "part")
+    run(whole, 1, 75)
+    whole.save()
+    run(first, 1, 33)
+    pending = [list(row) for row in first.pending]  # what the checkpoint of step 33 keeps, as JSON gives it back
+    run(first, 34, 65)  # lost, but for the tables
+    first.save()
+    second.load(33, pending)
+    assert second.is_scored(30)
+    assert not second.is_scored(33)
+    run(second, 34, 75)
+    second.save()
+    for name in ("losses.csv", "scores.csv"):
+        assert (tmp_path / "part" / name).read_text("utf-8") == (tmp_path / "whole" / name).read_text("utf-8")
+    assert (tmp_path / "whole" / "scores.csv").read_text("utf-8").splitlines()[0] == "step,set,bleu,chrf"
+    assert (tmp_path / "whole" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert second.last_scores == {"dev en-de": {"step": 60, "bleu": 20.0, "chrf": 50.0}}
