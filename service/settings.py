@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from service.errors import SettingsError
 
 ENV_PREFIX = "POLYHEAD_"
+_NOT_OURS = frozenset({"POLYHEAD_DATA"})
+"""Read by `python -m model`: where the training data lies."""
 _SECRET_FIELDS = frozenset({"api_keys"})
 _BYTES_PER_CHARACTER = 4
 
@@ -155,7 +157,7 @@ def load_settings(arguments: Sequence[str] | None = None) -> Settings:
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """One message for each POLYHEAD_ variable that is no setting, because a misspelt limit is not in force."""
-    known = {ENV_PREFIX + field.upper() for field in Settings.model_fields}
+    known = {ENV_PREFIX + field.upper() for field in Settings.model_fields} | _NOT_OURS
     messages = []
     for name in sorted(os.environ if environ is None else environ):
         if name.startswith(ENV_PREFIX) and name not in known:

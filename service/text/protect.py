@@ -41,7 +41,6 @@ _HINT = re.compile(r"[:@<>&`{}$%#/\\\u231A-\u27BF\u2B00-\u2BFF\u20E3\U0001F000-\
 _URL_TAIL = ".,;:!?'’”“»…)]}*_"
 _MAX_CHARS_IN_PLACE = 32
 
-_LETTER = re.compile(r"[^\W\d_]")
 _SPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace())
 _CLAUSE_MARKS = tuple(",:;.!?…–—")
 _OPENING = "([{„“‘«»\"'¿¡"
@@ -76,7 +75,7 @@ _NUMBER_WORDS = {
 
 def has_letters(text: str) -> bool:
     """Whether a model could translate any of `text`."""
-    return _LETTER.search(text) is not None
+    return any(map(str.isalpha, text))
 
 
 def find_spans(text: str) -> list[Span]:

@@ -101,7 +101,8 @@ def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path
         )
         logits = model.project(states[torch.arange(3), torch.tensor([1, 0, 1])])
     before = state["key_cache.1"].copy()
-    outputs = session.run({"input_ids": ids, "write_indices": written, "last_indices": np.array([1, 0, 1]), **state})
+    step = {"input_ids": ids, "write_indices": written, "last_indices": np.array([1, 0, 1])}
+    outputs = session.run({**step, "num_candidates": np.array([4]), **state})
     np.testing.assert_allclose(outputs["logits"], logits, atol=1e-4)
     for index in range(2):
         np.testing.assert_allclose(state[f"key_cache.{index}"], cache[index].key, atol=1e-5)
