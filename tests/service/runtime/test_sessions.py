@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,6 +180,21 @@ def test_what_is_bound_is_where_the_blocks_are(device: Device) -> None:
         assert binding.inputs["cross_value.1"].pointer == table.cross.pointer(3)
         assert binding.inputs["cross_value.1"].shape == (1, *table.cross.shape[2:])
         device.memory.values = device.memory.values[-1:]  # what numpy frees, it gives out again
+
+
+def test_a_block_lives_for_as_long_as_it_is_bound(device: Device) -> None:
+    """Else a later one could take its id, and so pass for it."""
+    table = device.table
+    encode(table, 1, 3)
+    step(table, 2, 0)
+    device.memory.values.clear()
+    assert table.cross is not None
+    bound = weakref.ref(table.cross)
+    encode(table, 1, 90)
+    assert table.cross is not bound()
+    assert bound() is not None
+    step(table, 2, 1)
+    assert bound() is None
 
 
 class SessionFactory:
