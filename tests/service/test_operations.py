@@ -112,7 +112,7 @@ def test_metrics_count_requests_by_template_and_status(serve: Serve) -> None:
 
 def test_unknown_methods_share_a_series(serve: Serve) -> None:
     served = serve()
-    for method in ("BREW", "STEEP"):
+    for method in ("PROPFIND", "LOCK"):
         served.client.request(method, "/translate")
     assert sample(served, "polyhead_requests_total")['{method="OTHER",route="/translate",status="405"}'] == 2
 

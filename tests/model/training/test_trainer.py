@@ -1,4 +1,3 @@
-import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +56,7 @@ def stop_after(steps: int) -> Callable[[Trainer], None]:
 
         def step(batch: Any) -> tuple[float, float]:
             if trainer.step + 1 == steps:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
             return train_step(batch)
 
         trainer.train_step = step  # type: ignore[method-assign]
@@ -227,8 +226,8 @@ def test_a_damaged_state_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> Non
 def test_a_second_signal_is_not_held_back(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def prepare(trainer: Trainer) -> None:
         def step(batch: Any) -> tuple[float, float]:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # in this thread, so that it is handled here and now
+            signal.raise_signal(signal.SIGINT)  # in this thread, so that it is handled here and now
             raise AssertionError("not reached")
 
         trainer.train_step = step  # type: ignore[method-assign]
