@@ -18,7 +18,7 @@ from model.training.batches import split
 from model.training.config import DataConfig, PairSource
 from model.training.reports import Progress
 from model.training.signals import Stopped
-from model.training.trainer import Trainer, TrainingError, has_fast_bf16
+from model.training.trainer import Trainer, TrainingError
 from tests.model.samples import PAIRS, make_trainer, tiny_tokenizer, training_config
 
 
@@ -260,8 +260,20 @@ def test_the_average_trails_the_weights(tmp_path: Path, tokenizer: Tokenizer) ->
     torch.testing.assert_close(trainer.average.final_bias, wanted)
 
 
-@pytest.mark.skipif(not has_fast_bf16(torch.device("cpu")), reason="this processor has no bfloat16 instructions")
 def test_bfloat16_gives_nearly_the_same_step(tmp_path: Path, tokenizer: Tokenizer) -> None:
     exact, fast = (make_trainer(training_config(autocast=kind), tmp_path, tokenizer) for kind in ("off", "bf16"))
     batch = next(exact.plan.batches(0))
     assert fast.train_step(batch) == pytest.approx(exact.train_step(batch), rel=0.02)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_auto_is_bfloat16_where_it_is_fast(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, is_fast: bool
+) -> None:
+    monkeypatch.setattr(trainer_module, "has_fast_bf16", lambda device: is_fast)
+    chosen, wanted = (
+        make_trainer(training_config(autocast=kind), tmp_path, tokenizer)
+        for kind in ("auto", "bf16" if is_fast else "off")
+    )
+    batch = next(chosen.plan.batches(0))
+    assert chosen.train_step(batch) == wanted.train_step(batch)
