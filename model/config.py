@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 Architecture = Literal["encoder_decoder", "encoder", "decoder"]
 Positions = Literal["sinusoidal", "learned"]
 NormOrder = Literal["pre", "post"]
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": get_args(Architecture),
@@ -53,6 +53,10 @@ class ModelConfig:
     norm_eps: float = 1e-5
     scale_embeddings: bool = True
     """Multiply token embeddings by sqrt(d_model), section 3.4 of the paper; BERT and GPT do not."""
+    embedding_norm: bool = False
+    """A norm over the sum of the embeddings, as in BERT."""
+    num_token_types: int = 0
+    """Kinds of token with an embedding of their own: 2 in BERT, the first text and the second; 0 is none."""
     tied_embeddings: bool = True
     """The output projection is the transposed embedding (Press and Wolf 2017, https://arxiv.org/abs/1608.05859)."""
     final_bias: bool = True
@@ -94,6 +98,10 @@ class ModelConfig:
             problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.positions == "sinusoidal" and self.d_model % 2:
             problems.append(f"d_model {self.d_model} is odd; sinusoidal positions need an even one")
+        if self.num_token_types < 0:
+            problems.append(f"num_token_types is {self.num_token_types}, it must be at least 0")
+        if self.num_token_types > 0 and self.architecture != "encoder":
+            problems.append(f"num_token_types is {self.num_token_types}, it must be 0 for {self.architecture!r}")
         if not 0.0 <= self.dropout < 1.0:
             problems.append(f"dropout is {self.dropout}, allowed: 0 <= dropout < 1")
         if not 0.0 < self.norm_eps < math.inf:
@@ -114,6 +122,11 @@ class ModelConfig:
     def head_size(self) -> int:
         """D, the width of one attention head."""
         return self.d_model // self.num_heads
+
+    @property
+    def cache_width(self) -> int:
+        """H*D, the width of a position's keys, or values, in the cache."""
+        return self.num_heads * self.head_size
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, defaults too, as JSON values."""

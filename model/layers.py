@@ -7,6 +7,7 @@ https://arxiv.org/abs/1706.03762.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,10 @@ class KeyValue(NamedTuple):
 
 
 class Embedding(nn.Module):
-    """Token embedding plus position, sections 3.4 and 3.5: (B,T) ids at `positions` (B,T) -> (B,T,E)."""
+    """Token embedding plus position, sections 3.4 and 3.5: (B,T) ids at `positions` (B,T) -> (B,T,E).
+
+    BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) adds the token's type, (B,T), and a norm over the sum.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -36,11 +40,21 @@ class Embedding(nn.Module):
         else:
             # Not trained and cheap to make again, so no checkpoint carries it.
             self.register_buffer("position", sinusoids(config.max_seq_len, config.d_model), persistent=False)
+        if config.num_token_types:
+            self.token_type = nn.Parameter(torch.empty(config.num_token_types, config.d_model))
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.embedding_norm else nn.Identity()
+        self.num_token_types = config.num_token_types
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        states: Tensor = self.dropout(self.token(input_ids) * self.scale + self.position[positions])
-        return states
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """`token_type_ids` is for models with token types, which take None for a text that is all of type 0."""
+        states: Tensor = self.token(input_ids) * self.scale + self.position[positions]
+        if self.num_token_types:
+            states = states + (self.token_type[0] if token_type_ids is None else self.token_type[token_type_ids])
+        elif token_type_ids is not None:
+            raise ValueError("token types are given to a model that has none")
+        embedded: Tensor = self.dropout(self.norm(states))
+        return embedded
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -99,13 +113,22 @@ class CrossAttention(nn.Module):
         return attended
 
 
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU,
+}
+"""Hendrycks and Gimpel 2016, https://arxiv.org/abs/1606.08415, define GELU, its tanh approximation and SiLU."""
+
+
 class FeedForward(nn.Module):
     """Two position-wise linear maps with an activation between them, section 3.3."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.expand = nn.Linear(config.d_model, config.d_ff)
-        self.activation = nn.GELU() if config.activation == "gelu" else nn.ReLU()
+        self.activation = ACTIVATIONS[config.activation]()
         self.contract = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, states: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ WordPiece (Schuster and Nakajima 2012) is what BERT uses.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -98,9 +99,19 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of `token_ids`, without special tokens."""
-        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+    def encodings(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[tokenizers.Encoding]:
+        """Each text with its ids, tokens, character offsets and special tokens, those that the file itself adds."""
+        return self._backend.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of `token_ids`."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of the special tokens."""
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(token_id for token_id, token in added.items() if token.special)
 
 
 def train(

@@ -60,13 +60,18 @@ class Transformer(nn.Module):
             nn.init.normal_(module.token.weight, std=self.config.d_model**-0.5)
             if self.config.positions == "learned":
                 nn.init.normal_(module.position, std=0.02)
+            if self.config.num_token_types:
+                nn.init.normal_(module.token_type, std=0.02)
 
-    def encode(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        """`input_ids` (B,S), of which `lengths` (B) are real, -> one vector a token, (B,S,E)."""
+    def encode(self, input_ids: Tensor, lengths: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """`input_ids` (B,S), of which `lengths` (B) are real, -> one vector a token, (B,S,E).
+
+        `token_type_ids` (B,S) tells a second text from the first, where the model has token types; None is all 0.
+        """
         if not self.encoder_layers:
             raise ValueError(f"a model of architecture {self.config.architecture!r} has no encoder")
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        states = self.embedding(input_ids, positions)
+        states = self.embedding(input_ids, positions, token_type_ids)
         for layer in self.encoder_layers:
             states = layer(states, lengths)
         memory: Tensor = self.encoder_norm(states)

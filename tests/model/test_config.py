@@ -28,7 +28,7 @@ def test_whole_numbers_do_for_fractions() -> None:
         ({"architecture": "rnn"}, "architecture is 'rnn', allowed: encoder_decoder, encoder, decoder"),
         ({"positions": "rotary"}, "positions is 'rotary', allowed: sinusoidal, learned"),
         ({"norm_order": None}, "norm_order is None, allowed: pre, post"),
-        ({"activation": "tanh"}, "activation is 'tanh', allowed: relu, gelu"),
+        ({"activation": "tanh"}, "activation is 'tanh', allowed: relu, gelu, gelu_tanh, silu"),
         ({"vocab_size": "8000"}, "vocab_size is '8000', it must be a whole number"),
         ({"d_ff": 2.0}, "d_ff is 2.0, it must be a whole number"),
         ({"num_heads": True}, "num_heads is True, it must be a whole number"),
@@ -40,6 +40,8 @@ def test_whole_numbers_do_for_fractions() -> None:
         ({"norm_eps": 0.0}, "norm_eps is 0.0, it must be positive"),
         ({"norm_eps": float("nan")}, "norm_eps is nan, it must be positive"),
         ({"tied_embeddings": "yes"}, "tied_embeddings is 'yes', it must be true or false"),
+        ({"num_token_types": -1}, "num_token_types is -1, it must be at least 0"),
+        ({"num_token_types": 2}, "num_token_types is 2, it must be 0 for 'encoder_decoder'"),
         ({"eos_id": 24}, "eos_id is 24, allowed: 0 to vocab_size - 1"),
         ({"pad_id": -1}, "pad_id is -1, allowed: 0 to vocab_size - 1"),
         (

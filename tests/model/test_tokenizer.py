@@ -49,6 +49,15 @@ def test_special_tokens_are_left_out_of_decoded_text() -> None:
     assert TOKENIZER.decode(ids) == "Der Hund"
 
 
+def test_an_encoding_has_the_characters_of_each_token() -> None:
+    text = "the cat sat"
+    (encoding,) = TOKENIZER.encodings([text])
+    assert encoding.ids == TOKENIZER.encode(text)
+    assert "".join(text[start:end] for start, end in encoding.offsets).replace(" ", "") == text.replace(" ", "")
+    assert TOKENIZER.special_ids == {0, 1, 2, 3, 4, 5}
+    assert TOKENIZER.decode([1, *encoding.ids, 2], skip_special_tokens=False) == "<s> the cat sat</s>"
+
+
 def test_punctuation_and_digits_stand_alone() -> None:
     tokens = [TOKENIZER.token(token_id) for token_id in TOKENIZER.encode("Hund.")]
     assert tokens[-1] == "."

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from model.decoding import pad
-from model.layers import KeyValue, SelfAttention, sinusoids
+from model.layers import ACTIVATIONS, KeyValue, SelfAttention, sinusoids
 from model.transformer import Transformer
 from tests.model.samples import make_config, make_model, random_rows
 
@@ -151,6 +151,43 @@ def test_every_combination_of_options_trains_all_its_weights(options: dict[str, 
     without = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
     assert without == []
     assert model.num_parameters() == sum(tensor.numel() for tensor in model.state_dict().values())
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "silu"])
+def test_an_encoder_as_bert_has_it_trains_all_its_weights(activation: str) -> None:
+    model = make_model(
+        architecture="encoder", activation=activation, norm_order="post", embedding_norm=True, num_token_types=2
+    ).train()
+    ids, lengths = torch.tensor([[4, 5, 6]]), torch.tensor([3])
+    model.encode(ids, lengths, torch.tensor([[0, 0, 1]]))[..., 3].sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
+
+
+def test_the_embedding_is_the_norm_of_token_position_and_type() -> None:
+    model = make_model(architecture="encoder", embedding_norm=True, num_token_types=2, scale_embeddings=False)
+    ids, types, embedding = torch.tensor([[4, 5, 6]]), torch.tensor([[0, 1, 1]]), model.embedding
+    total = embedding.token(ids) + embedding.position[:3] + embedding.token_type[types]
+    norm = embedding.norm.state_dict()
+    wanted = nn.functional.layer_norm(total, total.shape[-1:], norm["weight"], norm["bias"])
+    torch.testing.assert_close(embedding(ids, torch.arange(3)[None], types), wanted)
+    zeros = torch.zeros_like(types)
+    torch.testing.assert_close(
+        model.encode(ids, torch.tensor([3])), model.encode(ids, torch.tensor([3]), zeros), rtol=0, atol=0
+    )
+    with pytest.raises(ValueError, match="token types are given to a model that has none"):
+        make_model(architecture="encoder").encode(ids, torch.tensor([3]), zeros)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+def test_each_activation_is_its_definition(activation: str) -> None:
+    x = torch.linspace(-3, 3, 13)
+    wanted = {
+        "relu": x.clamp(min=0),
+        "gelu": x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+        "gelu_tanh": 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        "silu": x / (1 + torch.exp(-x)),
+    }
+    torch.testing.assert_close(ACTIVATIONS[activation]()(x), wanted[activation])
 
 
 def test_each_architecture_refuses_what_it_has_not() -> None:
