@@ -13,7 +13,7 @@ from typing import Literal
 from model.tokenizer import EOS, language_tag
 from service.engine.types import DecodingOptions, GenerationResult, InferenceRequest
 from service.errors import InvalidRequestError
-from service.models import LoadedModel
+from service.models import TranslationModel
 from service.settings import Settings
 from service.text.html import split_html
 from service.text.plan import Plan
@@ -46,7 +46,7 @@ class TextJob:
         source: str,
         target: str,
         text_format: TextFormat,
-        model: LoadedModel,
+        model: TranslationModel,
         search: SearchOptions,
         deadline: float | None,
         settings: Settings,
@@ -99,7 +99,7 @@ class TextJob:
 
 
 def decoding_options(
-    search: SearchOptions, model: LoadedModel, num_source_tokens: int, settings: Settings
+    search: SearchOptions, model: TranslationModel, num_source_tokens: int, settings: Settings
 ) -> DecodingOptions:
     """What the request asks for, the model's defaults for the rest; InvalidRequestError for what is out of bounds.
 

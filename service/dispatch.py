@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.errors import OverloadedError
 from service.engine.types import GenerationResult, InferenceRequest
-from service.models import Engine
+from service.models import TranslationEngine
 
 _CHUNKS_IN_FLIGHT = 2
 _MAX_CHUNK_REQUESTS = 64
@@ -22,7 +22,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 async def run_in_chunks(
-    engine: Engine,
+    engine: TranslationEngine,
     requests: Sequence[InferenceRequest],
     *,
     max_waiting_requests: int,
@@ -58,7 +58,9 @@ async def run_in_chunks(
     return list(itertools.chain.from_iterable(results[number] for number in range(len(chunks))))
 
 
-async def _run_chunk(engine: Engine, chunk: Sequence[InferenceRequest], *, patient: bool) -> list[GenerationResult]:
+async def _run_chunk(
+    engine: TranslationEngine, chunk: Sequence[InferenceRequest], *, patient: bool
+) -> list[GenerationResult]:
     while True:
         try:
             return await engine.run(chunk)

@@ -8,10 +8,12 @@
     │   ├── UnsupportedLanguageError     ... or asks for a language that no model knows
     │   ├── UnavailableDirectionError    ... or for a pair of known languages that no model translates
     │   ├── UnknownModelError            ... or for a model that is not loaded
+    │   ├── ModelTaskError               ... or for a model that is loaded for another task
     │   ├── TextTooLongError             ... or exceeds the text or the batch limit
     │   └── ApiKeyRequiredError          ... or carries no API key where one is needed
     ├── InvalidApiKeyError               the API key is not one of ours
     ├── NotFoundError                    nothing has this name, or no longer
+    │   └── NoModelError                 ... no model is loaded for the task
     ├── BodyTooLargeError                more bytes than a body or a file may have
     ├── SlowdownError                    the client, or all clients together, ask for too much; try again later
     ├── RequestTimeoutError              the request's time is over
@@ -91,6 +93,17 @@ class UnknownModelError(InvalidRequestError):
         )
 
 
+class ModelTaskError(InvalidRequestError):
+    """The request names a model that is loaded, but for another task. `suitable` are those that would do."""
+
+    def __init__(self, name: str, task: str, wanted_task: str, suitable: tuple[str, ...]) -> None:
+        super().__init__(
+            f"Invalid request: model {quoted(name)!r} is for the task {task}, not for {wanted_task}"
+            + (f", choose from: {', '.join(suitable)}" if suitable else ", for which no model is loaded"),
+            parameter="model",
+        )
+
+
 class TextTooLongError(InvalidRequestError):
     """More characters, or more texts, than a request may have."""
 
@@ -117,6 +130,16 @@ class InvalidApiKeyError(ServiceError):
 
 class NotFoundError(ServiceError):
     """Nothing has the name that was asked for."""
+
+
+class NoModelError(NotFoundError):
+    """No model is loaded for the task that the path is for."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(
+            f"No model for the task {task} is loaded: add a bundle of one to the folder POLYHEAD_BUNDLES (--bundles)"
+        )
+        self.task = task
 
 
 class BodyTooLargeError(ServiceError):

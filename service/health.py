@@ -6,9 +6,7 @@ import asyncio
 import logging
 import time
 
-from model.tokenizer import EOS, language_tag
 from service.engine.errors import DeadlineError, EngineError, OverloadedError
-from service.engine.types import DecodingOptions, InferenceRequest
 from service.errors import UnhealthyError
 from service.models import LoadedModel, ModelRegistry
 
@@ -19,7 +17,7 @@ _REUSE_SECONDS = 1.0
 
 
 class HealthCheck:
-    """Runs a one-token request through every model.
+    """Runs the smallest request through every model.
 
     One check runs at a time and its outcome serves for a second, so that anybody may ask, and ask often.
     """
@@ -57,7 +55,7 @@ class HealthCheck:
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await model.engine.run([probe(model, started + self._timeout_seconds)])
+                await model.probe(started + self._timeout_seconds)
         except OverloadedError:
             # The line is full, so there are steps to be seen within the time of the check, if the loop lives.
             await asyncio.sleep(self._timeout_seconds / 10)
@@ -75,11 +73,3 @@ class HealthCheck:
     def _busy_or(model: LoadedModel, steps_before: int, fault: str) -> str:
         stats = model.engine.stats()
         return _BUSY if stats.is_alive and stats.steps > steps_before else fault
-
-
-def probe(model: LoadedModel, deadline: float) -> InferenceRequest:
-    """The shortest request there is: no text, one token of output."""
-    tokenizer = model.tokenizer
-    target = model.languages[0] if not model.directions else min(model.directions)[1]
-    input_ids = (tokenizer.token_id(language_tag(target)), tokenizer.token_id(EOS))
-    return InferenceRequest(input_ids, DecodingOptions(max_new_tokens=1), deadline)

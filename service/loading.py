@@ -18,7 +18,7 @@ from service.engine.engine import Engine
 from service.engine.observer import Observer
 from service.engine.waiting import EngineLimits
 from service.errors import StartupError
-from service.models import LoadedModel, ModelRegistry
+from service.models import ModelRegistry, TranslationModel
 from service.runtime.backend import OnnxBackend
 from service.settings import Settings
 
@@ -50,7 +50,7 @@ def load_models(settings: Settings, observer: Callable[[str], Observer]) -> Mode
         raise StartupError(str(error)) from error
 
 
-def load_model(path: Path, device: Device, settings: Settings, observer: Callable[[str], Observer]) -> LoadedModel:
+def load_model(path: Path, device: Device, settings: Settings, observer: Callable[[str], Observer]) -> TranslationModel:
     """The bundle in the folder `path` on `device`. Raises BundleError, TokenizerError or StartupError."""
     bundle = load_bundle(path)
     manifest = bundle.manifest
@@ -74,9 +74,8 @@ def load_model(path: Path, device: Device, settings: Settings, observer: Callabl
         "loaded model",
         extra={"model": manifest.name, "device": device, "precision": precision, "loops": num_loops},
     )
-    return LoadedModel(
+    return TranslationModel(
         name=manifest.name,
-        task=manifest.task,
         languages=manifest.languages.codes,
         directions=frozenset(manifest.languages.directions),
         tokenizer=tokenizer,

@@ -1,29 +1,37 @@
-"""The loaded models and how one is chosen: by name, or by task and language pair."""
+"""The loaded models, one class for each task, and how one is chosen: by name, by task, or by language pair."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from babel import Locale, UnknownLocaleError
 
-from model.tokenizer import Tokenizer
+from model.tokenizer import EOS, Tokenizer, language_tag
+from service.engine.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.observer import Observer
-from service.engine.types import EngineStats, GenerationResult, InferenceRequest
-from service.errors import StartupError, UnavailableDirectionError, UnknownModelError, UnsupportedLanguageError
+from service.engine.types import DecodingOptions, EngineStats, GenerationResult, InferenceRequest
+from service.errors import (
+    ModelTaskError,
+    NoModelError,
+    StartupError,
+    UnavailableDirectionError,
+    UnknownModelError,
+    UnsupportedLanguageError,
+)
 from service.settings import Settings
 
 AUTO = "auto"
 
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
+ResultT = TypeVar("ResultT")
 
-class Engine(Protocol):
-    """What the service needs of an engine: `service.engine.Engine`, or a stand-in in tests."""
 
-    async def run(self, requests: Sequence[InferenceRequest]) -> list[GenerationResult]:
-        """Results in the order of `requests`, all admitted or none; cancelling the coroutine cancels the work."""
-        ...
+class EngineControl(Protocol):
+    """What the service needs of every engine, whatever it computes."""
 
     def stats(self) -> EngineStats: ...
     def start(self) -> None: ...
@@ -34,25 +42,88 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class LoadedModel:
+class Engine(EngineControl, Protocol[RequestT_contra, ResultT]):
+    """An engine that answers requests as a whole: those of `service.engine`, or a stand-in in tests."""
+
+    async def run(self, requests: Sequence[RequestT_contra]) -> list[ResultT]:
+        """Results in the order of `requests`, all admitted or none; cancelling the coroutine cancels the work."""
+        ...
+
+
+TranslationEngine = Engine[InferenceRequest, GenerationResult]
+EmbeddingEngine = Engine[EmbeddingRequest, EmbeddingResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(ABC):
     """One model, ready to run: what the manifest says that the service needs, its tokenizer and its engine."""
 
+    task: ClassVar[str]
+    """As the manifest spells it."""
+
     name: str
-    task: str
-    languages: tuple[str, ...]
-    directions: frozenset[tuple[str, str]]
     tokenizer: Tokenizer
-    engine: Engine
+    engine: EngineControl
     precision: str
     device: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """What GET /info adds for this model: sizes, revision, where the weights come from."""
+
+    @abstractmethod
+    async def probe(self, deadline: float) -> None:
+        """Run the smallest request there is, for GET /health; raises what the engine raises.
+
+        `deadline` is on `time.monotonic()`'s clock.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationModel(LoadedModel):
+    """A model that translates the pairs in `directions`, (source, target), between its `languages`."""
+
+    task: ClassVar[str] = "translate"
+
+    engine: TranslationEngine
+    languages: tuple[str, ...]
+    directions: frozenset[tuple[str, str]]
     max_source_tokens: int
     max_new_tokens: int
     max_beam_size: int
     default_beam_size: int = 1
     default_length_penalty: float = 1.0
-    info: Mapping[str, Any] = field(default_factory=dict)
-    """What GET /info adds for this model: sizes, revision, where the weights come from."""
+
+    async def probe(self, deadline: float) -> None:
+        """No text, one token of output."""
+        target = self.languages[0] if not self.directions else min(self.directions)[1]
+        input_ids = (self.tokenizer.token_id(language_tag(target)), self.tokenizer.token_id(EOS))
+        await self.engine.run([InferenceRequest(input_ids, DecodingOptions(max_new_tokens=1), deadline)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingModel(LoadedModel):
+    """A model that turns a text into one vector of `dimensions` numbers, or one for each token.
+
+    `max_input_tokens` counts the `num_special_tokens` that the tokenizer puts around a text. `pooling` is how the
+    graph makes one vector out of many: cls, mean or last_token. `prompts` are prefixes by name.
+    """
+
+    task: ClassVar[str] = "embed"
+
+    engine: EmbeddingEngine
+    max_input_tokens: int
+    dimensions: int
+    pooling: str
+    num_special_tokens: int
+    normalize: bool
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+
+    async def probe(self, deadline: float) -> None:
+        """A single token."""
+        await self.engine.run([EmbeddingRequest((0,), deadline=deadline)])
+
+
+ModelT = TypeVar("ModelT", bound=LoadedModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +153,7 @@ class ModelRegistry:
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise StartupError(f"two bundles have the name {', '.join(repeated)}: rename or remove one of them")
         self._by_name = {model.name: model for model in self.models}
-        self._translators = tuple(model for model in self.models if model.task == "translate")
+        self._translators = self.of_kind(TranslationModel)
         self.languages = self._offer_languages()
         self._codes = {language.code.casefold(): language.code for language in self.languages}
 
@@ -92,6 +163,17 @@ class ModelRegistry:
             raise UnknownModelError(name, tuple(self._by_name))
         return self._by_name[name]
 
+    def of_kind(self, kind: type[ModelT]) -> tuple[ModelT, ...]:
+        """The models for one task."""
+        return tuple(model for model in self.models if isinstance(model, kind))
+
+    def embedder(self, name: str | None = None) -> EmbeddingModel:
+        """The first embedding model, or the one called `name`.
+
+        Raises UnknownModelError, ModelTaskError for a model of another task, or NoModelError.
+        """
+        return self._choose(EmbeddingModel, name)
+
     def language(self, code: str, *, parameter: str) -> str:
         """The code as the models spell it, however the client wrote it; UnsupportedLanguageError if none knows it."""
         known = self._codes.get(code.strip().casefold())
@@ -99,16 +181,27 @@ class ModelRegistry:
             raise UnsupportedLanguageError(code, parameter=parameter)
         return known
 
-    def translator(self, source: str, target: str, name: str | None = None) -> LoadedModel:
+    def translator(self, source: str, target: str, name: str | None = None) -> TranslationModel:
         """The model for a pair of known codes, or the model `name` if it translates that pair.
 
-        Raises UnknownModelError or UnavailableDirectionError.
+        Raises UnknownModelError, ModelTaskError for a model of another task, or UnavailableDirectionError.
         """
-        candidates = self._translators if name is None else (self.by_name(name),)
+        candidates = self._translators if name is None else (self._choose(TranslationModel, name),)
         for model in candidates:
             if (source, target) in model.directions:
                 return model
         raise UnavailableDirectionError((language_name(source), source), (language_name(target), target))
+
+    def _choose(self, kind: type[ModelT], name: str | None) -> ModelT:
+        candidates = self.of_kind(kind)
+        if name is not None:
+            model = self.by_name(name)
+            if not isinstance(model, kind):
+                raise ModelTaskError(name, model.task, kind.task, tuple(other.name for other in candidates))
+            return model
+        if not candidates:
+            raise NoModelError(kind.task)
+        return candidates[0]
 
     def _offer_languages(self) -> tuple[Language, ...]:
         """Every source language; each is also its own target, because clients ask for that and get their text back."""

@@ -62,6 +62,12 @@ class Settings(BaseSettings):
     max_body_bytes: Count = Field(2 * 1024 * 1024, description="Longest request body, in bytes, file uploads apart.")
     max_text_characters: Count = Field(100_000, description="Longest text of a request, in characters, summed over q.")
     max_batch_texts: Count = Field(256, description="Most texts in a q that is a list.")
+    max_client_batch_size: Count = Field(32, description="Most inputs of one request for embeddings.")
+    auto_truncate: bool = Field(
+        True,
+        description="Cut inputs for embeddings that are too long, where a request does not say; else they get a 422.",
+    )
+    tokenization_workers: Count = Field(2, description="Threads that tokenize inputs for embeddings.")
     max_alternatives: int = Field(7, ge=0, description="Most alternative translations that a request may ask for.")
     max_beam_size: Count = Field(8, description="Widest beam that a request may ask for.")
     max_source_tokens: Count = Field(

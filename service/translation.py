@@ -16,7 +16,7 @@ from service.dispatch import run_in_chunks
 from service.engine.errors import OverloadedError
 from service.engine.types import GenerationResult, InferenceRequest
 from service.errors import SlowdownError
-from service.models import AUTO, LoadedModel, ModelRegistry
+from service.models import AUTO, ModelRegistry, TranslationModel
 from service.records import RequestRecord
 from service.settings import Settings
 from service.text.detect import Detection, Detector
@@ -136,7 +136,7 @@ class Translator:
             jobs.append(job)
         return jobs, [job.requests() if job else [] for job in jobs]
 
-    def _choose(self, source: str, task: TranslationTask) -> LoadedModel | None:
+    def _choose(self, source: str, task: TranslationTask) -> TranslationModel | None:
         if source != task.target:
             return self._registry.translator(source, task.target, task.model_name)
         if task.model_name is not None:
@@ -152,13 +152,13 @@ class Translator:
         accepted: bool,
     ) -> list[list[GenerationResult]]:
         """The results of each job. All the sentences for one model go in together, whichever text they are from."""
-        by_model: dict[str, tuple[LoadedModel, list[int]]] = {}
+        by_model: dict[str, tuple[TranslationModel, list[int]]] = {}
         for number, job in enumerate(jobs):
             if job is not None and requests[number]:
                 by_model.setdefault(job.model.name, (job.model, []))[1].append(number)
         results: list[list[GenerationResult]] = [[] for _ in jobs]
 
-        async def run(model: LoadedModel, numbers: list[int]) -> None:
+        async def run(model: TranslationModel, numbers: list[int]) -> None:
             flat = await run_in_chunks(
                 model.engine,
                 [request for number in numbers for request in requests[number]],

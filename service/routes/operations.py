@@ -7,9 +7,15 @@ from typing import Any
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.models import LoadedModel
+from service.models import EmbeddingModel, LoadedModel, TranslationModel
 from service.schemas.common import error_responses
-from service.schemas.operations import HealthResponse, InfoResponse, LimitsInfo, ModelInfo
+from service.schemas.operations import (
+    EmbeddingModelInfo,
+    HealthResponse,
+    InfoResponse,
+    LimitsInfo,
+    TranslationModelInfo,
+)
 from service.services import ServicesDep
 from service.version import version
 
@@ -26,43 +32,76 @@ async def health(services: ServicesDep) -> HealthResponse:
 async def info(services: ServicesDep) -> InfoResponse:
     """The models, their limits, and the server's, with the fields that TEI's clients read."""
     settings = services.settings
-    models = [_model_info(model) for model in services.registry.models]
-    first = services.registry.models[0]
+    models = services.registry.models
+    embedders = services.registry.of_kind(EmbeddingModel)
+    default: LoadedModel = embedders[0] if embedders else models[0]
     return InfoResponse(
-        model_id=first.name,
-        model_sha=first.info.get("sha"),
-        model_dtype=first.precision,
-        served_model_name=first.name,
-        model_type={first.task: _task_info(first)},
+        model_id=default.name,
+        model_sha=default.info.get("sha"),
+        model_dtype=default.precision,
+        served_model_name=default.name,
+        model_type=_model_type(default),
         max_concurrent_requests=settings.max_waiting_requests,
-        max_input_length=first.max_source_tokens,
+        max_input_length=_max_input_length(default),
         max_batch_tokens=settings.max_batch_tokens,
         max_batch_requests=settings.max_rows,
-        max_client_batch_size=settings.max_batch_texts,
-        auto_truncate=False,
-        tokenization_workers=1,
+        max_client_batch_size=settings.max_client_batch_size if embedders else settings.max_batch_texts,
+        auto_truncate=settings.auto_truncate if embedders else False,
+        tokenization_workers=settings.tokenization_workers,
         version=version(),
-        models=models,
+        models=[_model_info(model) for model in models],
         limits=LimitsInfo.model_validate(settings, from_attributes=True),
     )
 
 
-def _model_info(model: LoadedModel) -> ModelInfo:
-    return ModelInfo(
-        name=model.name,
-        task=model.task,
-        device=model.device,
-        precision=model.precision,
-        max_source_tokens=model.max_source_tokens,
-        max_new_tokens=model.max_new_tokens,
-        max_beam_size=model.max_beam_size,
-        default_beam_size=model.default_beam_size,
-        default_length_penalty=model.default_length_penalty,
-        details=_task_info(model) | dict(model.info),
-    )
+def _model_type(model: LoadedModel) -> dict[str, dict[str, Any]]:
+    if isinstance(model, EmbeddingModel):
+        return {"embedding": {"pooling": model.pooling}}
+    return {model.task: _languages(model) if isinstance(model, TranslationModel) else {}}
 
 
-def _task_info(model: LoadedModel) -> dict[str, Any]:
+def _max_input_length(model: LoadedModel) -> int:
+    match model:
+        case EmbeddingModel():
+            return model.max_input_tokens
+        case TranslationModel():
+            return model.max_source_tokens
+    raise TypeError(f"GET /info knows no models of the class {type(model).__name__}")
+
+
+def _model_info(model: LoadedModel) -> TranslationModelInfo | EmbeddingModelInfo:
+    common: dict[str, Any] = {
+        "name": model.name,
+        "task": model.task,
+        "device": model.device,
+        "precision": model.precision,
+    }
+    match model:
+        case EmbeddingModel():
+            return EmbeddingModelInfo(
+                **common,
+                details=dict(model.info),
+                max_input_tokens=model.max_input_tokens,
+                dimensions=model.dimensions,
+                pooling=model.pooling,
+                normalize=model.normalize,
+                prompts=dict(model.prompts),
+                default_prompt_name=model.default_prompt_name,
+            )
+        case TranslationModel():
+            return TranslationModelInfo(
+                **common,
+                details=_languages(model) | dict(model.info),
+                max_source_tokens=model.max_source_tokens,
+                max_new_tokens=model.max_new_tokens,
+                max_beam_size=model.max_beam_size,
+                default_beam_size=model.default_beam_size,
+                default_length_penalty=model.default_length_penalty,
+            )
+    raise TypeError(f"GET /info knows no models of the class {type(model).__name__}")
+
+
+def _languages(model: TranslationModel) -> dict[str, Any]:
     if not model.languages:
         return {}
     return {"languages": list(model.languages), "directions": [list(pair) for pair in sorted(model.directions)]}

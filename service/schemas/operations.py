@@ -24,6 +24,7 @@ class LimitsInfo(WireModel):
     max_body_bytes: int
     max_text_characters: int
     max_batch_texts: int
+    max_client_batch_size: int
     max_alternatives: int
     max_beam_size: int
     max_file_bytes: int
@@ -34,22 +35,41 @@ class LimitsInfo(WireModel):
 
 
 class ModelInfo(WireModel):
-    """One loaded model."""
+    """What every loaded model has."""
 
     name: str
     task: str
     device: str
     precision: str
+    details: dict[str, Any]
+
+
+class TranslationModelInfo(ModelInfo):
+    """One loaded model for translation."""
+
     max_source_tokens: int
     max_new_tokens: int
     max_beam_size: int
     default_beam_size: int
     default_length_penalty: float
-    details: dict[str, Any]
+
+
+class EmbeddingModelInfo(ModelInfo):
+    """One loaded model for embeddings."""
+
+    max_input_tokens: int
+    dimensions: int
+    pooling: str
+    normalize: bool
+    prompts: dict[str, str]
+    default_prompt_name: str | None
 
 
 class InfoResponse(WireModel):
-    """TEI's fields, which describe the first model, and ours: all the models, and the limits."""
+    """TEI's fields, which describe the first model for embeddings, and ours: all the models, and the limits.
+
+    Where no model makes embeddings, TEI's fields describe the first model there is.
+    """
 
     model_id: str
     model_sha: str | None
@@ -64,5 +84,5 @@ class InfoResponse(WireModel):
     auto_truncate: bool
     tokenization_workers: int
     version: str
-    models: list[ModelInfo]
+    models: list[TranslationModelInfo | EmbeddingModelInfo]
     limits: LimitsInfo

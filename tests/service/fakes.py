@@ -12,7 +12,7 @@ from model.tokenizer import Tokenizer, language_tag, train
 from service.engine.errors import DeadlineError, ModelUnavailableError, OverloadedError
 from service.engine.observer import NullObserver, Observer
 from service.engine.types import EngineStats, GenerationResult, Hypothesis, InferenceRequest
-from service.models import LoadedModel, ModelLoader, ModelRegistry
+from service.models import LoadedModel, ModelLoader, ModelRegistry, TranslationModel
 from service.settings import Settings
 
 SENTENCES = (
@@ -117,10 +117,9 @@ def dead_engine_error() -> ModelUnavailableError:
 
 def fake_model(
     engine: FakeEngine, *, name: str = "en-de", directions: Sequence[tuple[str, str]] = (("en", "de"), ("de", "en"))
-) -> LoadedModel:
-    return LoadedModel(
+) -> TranslationModel:
+    return TranslationModel(
         name=name,
-        task="translate",
         languages=tuple(sorted({code for pair in directions for code in pair})),
         directions=frozenset(directions),
         tokenizer=tiny_tokenizer(),
