@@ -9,7 +9,6 @@ import numpy as np
 
 from service.engine.backend import Backend
 from service.engine.batch import Batch
-from service.engine.errors import DeadlineError
 from service.engine.observer import Observer
 from service.engine.sequence import Sequence
 from service.engine.waiting import EngineLimits, Ticket, WaitingLine
@@ -65,7 +64,7 @@ class Loop:
         sequences = []
         for ticket in tickets:
             if ticket.is_late(now):
-                self._fail_late(ticket, "before it was begun")
+                ticket.fail_late("before it was begun")
             elif not ticket.is_settled:
                 self._observer.on_queue(now - ticket.submitted)
                 sequences.append(Sequence(ticket, self._backend.bos_id, self._backend.eos_id))
@@ -101,7 +100,7 @@ class Loop:
                 if ticket.is_settled:
                     gone.append(sequence)
                 elif ticket.is_late(now):
-                    self._fail_late(ticket, f"after {sequence.position} tokens")
+                    ticket.fail_late(f"after {sequence.position} tokens")
                     gone.append(sequence)
             self._release(batch, gone)
 
@@ -141,11 +140,6 @@ class Loop:
         """Give back the memory of tables that are done, but keep the last one: the next request may well be alike."""
         if self.active_rows:
             self._batches = {key: batch for key, batch in self._batches.items() if batch.sequences}
-
-    @staticmethod
-    def _fail_late(ticket: Ticket, when: str) -> None:
-        seconds = time.monotonic() - ticket.submitted
-        ticket.fail(DeadlineError(f"the deadline passed {when}, {seconds:.1f} s after the request came"))
 
 
 def cut_batches(sequences: Seq[Sequence], max_tokens: int) -> list[list[Sequence]]:
