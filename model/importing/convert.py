@@ -1,0 +1,86 @@
+"""The import as one sequence: find the parts, read the configuration, the tokenizer and the weights, describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model.checkpoint import Checkpoint
+from model.config import ConfigError, ModelConfig
+from model.importing.errors import ModelImportError
+from model.importing.family import Family
+from model.importing.options import Options
+from model.importing.registry import FAMILIES
+from model.importing.sentence_transformers import describe_embedding
+from model.importing.source import SourceFolder, open_source
+from model.importing.tokenizer import read_tokenizer
+from model.importing.weights import WeightFiles, fill
+from model.pooling import Pooling
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+
+
+def import_checkpoint(
+    folder: Path,
+    name: str | None = None,
+    pooling: Pooling | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> Checkpoint:
+    """Make a checkpoint of a folder that transformers or sentence-transformers wrote.
+
+    `name` is by default the folder's; `pooling` replaces what the folder says; `report` is told what was left out and
+    what was decided. ModelImportError lists all that is missing, unknown or cannot be represented.
+    """
+    source = open_source(folder)
+    model_type, family, options = _family(source)
+    files = WeightFiles.find(source.transformer)
+    fields = _fields(family, options)
+    tokenizer = read_tokenizer(source, fields["vocab_size"])
+    config = _config(options, fields | _ends(fields, tokenizer))
+    section = {"embedding": describe_embedding(source, config, pooling, report)}
+    model = Transformer(config)
+    dtype, left_out = fill(model, family, files)
+    for reason, names in left_out.items():
+        report(f"left out {', '.join(names)}: {reason}")
+    metadata: dict[str, Any] = {"task": family.task, "name": name or source.name, **section}
+    if licence := source.licence():
+        metadata["licence"] = licence
+    metadata["source"] = {"model_type": model_type, "sha256": files.sha256()}
+    # The store has two types: what is half the size already stays so, and what is finer than float16 keeps its digits.
+    stored = torch.float16 if dtype == torch.float16 else torch.float32
+    return Checkpoint(model.eval(), tokenizer, metadata, stored)
+
+
+def _family(source: SourceFolder) -> tuple[str, Family, Options]:
+    options = source.options(source.transformer / "config.json", required=True)
+    model_type = options.get("model_type")
+    if model_type not in FAMILIES:
+        options.refuse("model_type", model_type, f"the families that can be imported are {', '.join(FAMILIES)}")
+    # A repository with code of its own may compute anything under the name of a known family.
+    options.require("auto_map", None, {})
+    options.require("quantization_config", None, {})
+    options.require("pruned_heads", None, {})
+    options.check()
+    return model_type, FAMILIES[model_type], options
+
+
+def _fields(family: Family, options: Options) -> dict[str, Any]:
+    fields = family.configure(options)
+    options.check()
+    return fields
+
+
+def _ends(fields: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int]:
+    """The tokens that open and close a text, where the family's configuration does not say: the tokenizer does."""
+    around = tokenizer.encodings([""])[0].ids or [fields["pad_id"]]
+    return {name: end for name, end in (("bos_id", around[0]), ("eos_id", around[-1])) if name not in fields}
+
+
+def _config(options: Options, fields: dict[str, Any]) -> ModelConfig:
+    try:
+        return ModelConfig(**fields)
+    except ConfigError as error:
+        raise ModelImportError(f"{options.file} makes no model: {error}") from error
