@@ -44,7 +44,9 @@ def activation_ranges(model: Transformer, sources: Sequence[Sequence[int]] = ())
     `sources` are token ids to run through it; without any, the model is run on sequences that it makes up.
     """
     with _recording(model) as extremes:
-        if sources:
+        if model.config.architecture == "encoder":
+            _encode_each(model, sources or _random_ids(model).tolist())
+        elif sources:
             _decode(model, *_padded(model, sources))
         else:
             ids = _random_ids(model)
@@ -57,6 +59,13 @@ def _random_ids(model: Transformer) -> Tensor:
     length = min(NUM_TOKENS, model.config.max_seq_len)
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, model.config.vocab_size, (NUM_SEQUENCES, length), generator=generator)
+
+
+def _encode_each(model: Transformer, sources: Sequence[Sequence[int]]) -> None:
+    """Encode every text by itself: padding, which nothing reads, must not widen a range."""
+    for source in sources:
+        ids = torch.tensor([source[: model.config.max_seq_len]])
+        model.encode(ids, torch.tensor([ids.shape[1]]))
 
 
 def _padded(model: Transformer, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -81,7 +90,8 @@ def _recording(model: Transformer) -> Iterator[dict[str, list[tuple[Tensor, Tens
         if isinstance(module, nn.Linear) and name != PROJECTION
     ]
     # The tied projection is no module, so its input is taken where it leaves the stack.
-    handles.append(model.decoder_norm.register_forward_hook(lambda _, __, output: record(PROJECTION, output)))
+    if model.config.num_decoder_layers:
+        handles.append(model.decoder_norm.register_forward_hook(lambda _, __, output: record(PROJECTION, output)))
     try:
         yield extremes
     finally:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from export.bundle import BundleError
+from export.comparison import ParityError
 from export.convert import COMPUTE_DTYPES, ExportError, ExportOptions, export_bundle
-from export.graphs import UnsupportedArchitectureError
 from export.manifest import Manifest
-from export.parity import ParityError
 from export.weights import WeightError
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.tokenizer import TokenizerError
@@ -25,7 +24,6 @@ _REFUSALS = (
     ExportError,
     ParityError,
     TokenizerError,
-    UnsupportedArchitectureError,
     WeightError,
     OSError,
 )
@@ -86,9 +84,14 @@ def _summary(folder: Path, manifest: Manifest) -> str:
     lines = [f"wrote {folder}: {manifest.name}, {len(manifest.files)} files, {size / 1e6:.1f} MB"]
     for precision, report in manifest.parity.items():
         if report.status == "passed":
+            compared = (
+                f"same token at {report.token_agreement:.1%} of positions"
+                if report.smallest_cosine is None
+                else f"smallest cosine of an embedding {report.smallest_cosine:.6f}"
+            )
             lines.append(
-                f"  {precision}: logits differ by at most {report.largest_difference:.2g} "
-                f"(relative error {report.relative_error:.2g}), same token at {report.token_agreement:.1%} of positions"
+                f"  {precision}: numbers differ by at most {report.largest_difference:.2g} "
+                f"(relative error {report.relative_error:.2g}), {compared}"
             )
         else:
             lines.append(f"  {precision}: parity {report.status}, {report.note}")

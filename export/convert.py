@@ -11,29 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
+from pydantic import ValidationError
 
 from export.bundle import file_record, load_bundle
 from export.calibration import activation_ranges
+from export.comparison import ParityError
 from export.graphs import TORCH_DTYPES, graph_definitions
 from export.manifest import (
+    ARCHITECTURES,
     MANIFEST_NAME,
     DecodingDefaults,
     DType,
+    Embedding,
     GraphSpec,
     Limits,
     Manifest,
     ParityReport,
     PrecisionSpec,
 )
-from export.parity import ParityError, check_parity
+from export.parity import check_parity
+from export.parity_encoder import check_encoder_parity
 from export.quantize import quantize
 from export.trace import trace
 from export.weights import WEIGHTS_NAME, Array, StoredWeights, WeightFile, bind_weights
 from model.checkpoint import Checkpoint
+from model.pooling import Pooling
 
 TOKENIZER_NAME = "tokenizer.json"
 
-_OWN_FIELDS = ("task", "languages", "directions", "training")
+_OWN_FIELDS = ("task", "languages", "directions", "training", "embedding")
 """What the manifest has a place of its own for; the rest of the checkpoint's metadata is provenance."""
 
 COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "fp16": "float16"}
@@ -93,12 +99,28 @@ def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Non
         )
     if "task" not in checkpoint.metadata:
         raise ExportError('the checkpoint\'s metadata.json has no task; add it, for instance "task": "translate"')
+    _refuse_task(checkpoint)
     if not folder.exists():
         return
     if not options.force:
         raise ExportError(f"{folder} exists already; give another folder, or --force to replace it")
     if not (folder / MANIFEST_NAME).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is not a bundle, so --force does not replace it; remove it or give another folder")
+
+
+def _refuse_task(checkpoint: Checkpoint) -> None:
+    task, architecture = checkpoint.metadata["task"], checkpoint.config.architecture
+    if ARCHITECTURES.get(task) != architecture:
+        fitting = next(name for name, needed in ARCHITECTURES.items() if needed == architecture)
+        raise ExportError(
+            f"the task in the checkpoint's metadata.json is {task!r}, but a model of architecture {architecture!r} "
+            f"is for the task {fitting!r}"
+        )
+    if task == "embed":
+        try:
+            Embedding.model_validate(checkpoint.metadata.get("embedding", {}))
+        except ValidationError as error:
+            raise ExportError(f"the embedding section of the checkpoint's metadata.json: {error}") from error
 
 
 def _write_graphs(
@@ -109,7 +131,7 @@ def _write_graphs(
     graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
     for dtype in dict.fromkeys(COMPUTE_DTYPES[precision] for precision in options.precisions):
         model = copy.deepcopy(checkpoint.model).to(TORCH_DTYPES[dtype])
-        for definition in graph_definitions(model, dtype):
+        for definition in graph_definitions(model, dtype, _pooling(checkpoint)):
             report(f"tracing {definition.name} ({dtype})")
             traced = trace(definition)
             for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:
@@ -124,6 +146,11 @@ def _write_graphs(
                 )
     file.save()
     return {name: PrecisionSpec(graphs=graphs[name]) for name in options.precisions}
+
+
+def _pooling(checkpoint: Checkpoint) -> Pooling:
+    pooling: Pooling = checkpoint.metadata.get("embedding", {}).get("pooling", "mean")
+    return pooling
 
 
 def _stored_tensors(checkpoint: Checkpoint) -> dict[str, Array]:
@@ -145,7 +172,11 @@ def _check(
     for name, precision in precisions.items():
         report(f"checking {name} against PyTorch")
         try:
-            reports[name] = check_parity(checkpoint.model, folder, name, precision, options.num_candidates)
+            reports[name] = (
+                check_encoder_parity(checkpoint.model, folder, name, precision, _pooling(checkpoint))
+                if checkpoint.config.architecture == "encoder"
+                else check_parity(checkpoint.model, folder, name, precision, options.num_candidates)
+            )
         except ParityError as error:
             problems.append(str(error))
     if problems:
@@ -175,6 +206,7 @@ def _describe(
             "precisions": {name: spec.model_dump() for name, spec in precisions.items()},
             "limits": Limits(max_source_tokens=config.max_seq_len, max_target_tokens=config.max_seq_len).model_dump(),
             "decoding": DecodingDefaults(num_candidates=options.num_candidates).model_dump(),
+            "embedding": metadata.get("embedding"),
             "weights": {
                 "dtype": str(checkpoint.dtype).removeprefix("torch."),
                 "num_parameters": checkpoint.model.num_parameters(),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from export.manifest import DType, TensorSpec
-from model.config import ModelConfig
+from model.config import Architecture, ModelConfig
 from model.layers import KeyValue
+from model.pooling import Pooling, pool
 from model.transformer import Transformer
 
 EXAMPLE_SIZES = {"batch": 4, "sources": 2, "target": 3, "source": 5, "capacity": 8}
@@ -26,10 +27,6 @@ TORCH_DTYPES: dict[DType, torch.dtype] = {
     "float32": torch.float32,
     "float16": torch.float16,
 }
-
-
-class UnsupportedArchitectureError(ValueError):
-    """There are no graphs for this architecture; the message lists those that have some."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +50,9 @@ class GraphDefinition:
         )
 
 
-def graph_definitions(model: Transformer, dtype: DType) -> list[GraphDefinition]:
-    """The graphs of `model`, whose weights and caches are of `dtype`."""
-    build = DEFINITIONS.get(model.config.architecture)
-    if build is None:
-        raise UnsupportedArchitectureError(
-            f"architecture {model.config.architecture!r} cannot be exported yet, allowed: {', '.join(DEFINITIONS)}"
-        )
-    return build(model, dtype)
+def graph_definitions(model: Transformer, dtype: DType, pooling: Pooling = "mean") -> list[GraphDefinition]:
+    """The graphs of `model`, whose weights and caches are of `dtype`; `pooling` is for an encoder."""
+    return DEFINITIONS[model.config.architecture](model, dtype, pooling)
 
 
 class EncoderGraph(nn.Module):
@@ -73,6 +65,20 @@ class EncoderGraph(nn.Module):
     def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         cross_cache = self.model.cross_cache(self.model.encode(input_ids, lengths))
         return tuple(tensor for key_value in cross_cache for tensor in key_value)
+
+
+class EmbeddingGraph(nn.Module):
+    """Token ids to one vector a token, and to one vector a text, in float32 whatever the weights are."""
+
+    def __init__(self, model: Transformer, pooling: Pooling) -> None:
+        super().__init__()
+        self.model, self.pooling = model, pooling
+
+    def forward(
+        self, input_ids: Tensor, lengths: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        states = self.model.encode(input_ids, lengths, token_type_ids).float()
+        return states, pool(states, lengths, self.pooling)
 
 
 class DecoderGraph(nn.Module):
@@ -113,7 +119,7 @@ def _pairs(named: Mapping[str, Tensor], key: str, value: str, num_layers: int) -
 def _per_layer(config: ModelConfig, dtype: DType, rows: str, length: str, key: str, value: str) -> list[TensorSpec]:
     """The keys and values of every decoder layer, key before value, layer after layer."""
     return [
-        TensorSpec(name=f"{name}.{index}", dtype=dtype, shape=(rows, length, config.d_model))
+        TensorSpec(name=f"{name}.{index}", dtype=dtype, shape=(rows, length, config.cache_width))
         for index in range(config.num_decoder_layers)
         for name in (key, value)
     ]
@@ -130,6 +136,18 @@ def _encoder(model: Transformer, dtype: DType) -> GraphDefinition:
         (_ids("input_ids", "batch", "source"), _ids("lengths", "batch")),
         tuple(_per_layer(model.config, dtype, "batch", "source", "cross_key", "cross_value")),
     )
+
+
+def _text_encoder(model: Transformer, pooling: Pooling) -> GraphDefinition:
+    inputs = [_ids("input_ids", "batch", "source"), _ids("lengths", "batch")]
+    if model.config.num_token_types > 1:
+        inputs.append(_ids("token_type_ids", "batch", "source"))
+    width = model.config.d_model
+    outputs = (
+        TensorSpec(name="token_embeddings", dtype="float32", shape=("batch", "source", width)),
+        TensorSpec(name="embeddings", dtype="float32", shape=("batch", width)),
+    )
+    return GraphDefinition("encoder", EmbeddingGraph(model, pooling), tuple(inputs), outputs)
 
 
 def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
@@ -150,10 +168,8 @@ def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
     return GraphDefinition("decoder", module, tuple(inputs), tuple(outputs))
 
 
-DEFINITIONS: dict[str, Callable[[Transformer, DType], list[GraphDefinition]]] = {
-    "encoder_decoder": lambda model, dtype: [
-        _encoder(model, dtype),
-        _decoder(model, dtype),
-    ],
-    "decoder": lambda model, dtype: [_decoder(model, dtype)],
+DEFINITIONS: dict[Architecture, Callable[[Transformer, DType, Pooling], list[GraphDefinition]]] = {
+    "encoder_decoder": lambda model, dtype, _: [_encoder(model, dtype), _decoder(model, dtype)],
+    "encoder": lambda model, _, pooling: [_text_encoder(model, pooling)],
+    "decoder": lambda model, dtype, _: [_decoder(model, dtype)],
 }

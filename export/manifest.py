@@ -12,13 +12,20 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from model.config import ConfigError, ModelConfig
+from model.config import Architecture, ConfigError, ModelConfig
 
 FORMAT_VERSION: Final = 1
 MANIFEST_NAME = "manifest.json"
 
 Task = Literal["translate", "generate", "embed"]
 DType = Literal["int64", "float32", "float16"]
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "translate": "encoder_decoder",
+    "embed": "encoder",
+    "generate": "decoder",
+}
+"""The architecture that each task is served with."""
 
 REQUIRED_GRAPHS: dict[str, frozenset[str]] = {
     "encoder_decoder": frozenset({"encoder", "decoder"}),
@@ -98,6 +105,25 @@ class DecodingDefaults(_Part):
     num_candidates: Annotated[int, Field(ge=1)] = 16
 
 
+class Embedding(_Part):
+    """How an embedding model makes one vector of a text; `max_input_tokens` counts special tokens too."""
+
+    pooling: Literal["cls", "mean", "last_token"]
+    normalize: bool = True
+    """Whether its vectors are meant to have length one; the graph leaves that to the server."""
+    prompts: dict[str, str] = {}
+    """Texts to put before an input, by name: what the model was trained to read before a query or a passage."""
+    default_prompt_name: str | None = None
+    max_input_tokens: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _default_prompt_is_known(self) -> Self:
+        if self.default_prompt_name is not None and self.default_prompt_name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ValueError(f"default_prompt_name is {self.default_prompt_name!r}, prompts has {known}")
+        return self
+
+
 class FileRecord(_Part):
     """The SHA-256 (hex) and the size in bytes of one file of the bundle."""
 
@@ -114,14 +140,17 @@ class ParityReport(_Part):
     status: Literal["passed", "not_run"]
     note: str = ""
     largest_difference: float | None = None
-    """Of any logit, over all positions compared."""
+    """Of any logit, or number of a token's vector, over all positions compared."""
     relative_error: float | None = None
-    """Root mean square of the differences over that of the logits about their mean."""
+    """Root mean square of the differences over that of the logits, or token vectors, about their mean."""
     relative_error_tolerance: float | None = None
     token_agreement: float | None = None
     """Share of positions at which the best token is the same."""
     sentence_agreement: float | None = None
     """Share of greedily decoded sequences that are the same to the end."""
+    smallest_cosine: float | None = None
+    """Between an embedding and PyTorch's, over all texts compared."""
+    mean_cosine: float | None = None
     num_positions: int = 0
     num_sentences: int = 0
 
@@ -138,6 +167,7 @@ class Manifest(_Part):
     precisions: Annotated[dict[str, PrecisionSpec], Field(min_length=1)]
     limits: Limits
     decoding: DecodingDefaults = DecodingDefaults()
+    embedding: Embedding | None = None
     weights: dict[str, Any] = {}
     training: dict[str, Any] = {}
     parity: dict[str, ParityReport] = {}
@@ -148,6 +178,8 @@ class Manifest(_Part):
         problems = _missing_parts(self)
         if self.task == "translate" and self.languages is None:
             problems.append("languages is missing, a translation model needs it")
+        if self.task == "embed" and self.embedding is None:
+            problems.append("embedding is missing, an embedding model needs it")
         if problems:
             raise ValueError("; ".join(problems))
         return self

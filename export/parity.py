@@ -1,4 +1,4 @@
-"""Parity: does a bundle compute what the PyTorch model does? Names first, then shapes, then values, then sentences.
+"""Parity: does a decoder compute what the PyTorch model does? Names first, then shapes, then values, then sentences.
 
 Both sides run the same ragged batches: rows of different source lengths, a prefill whose rows have different numbers of
 tokens, then steps in which rows stand at different positions. Then whole sentences are decoded greedily and compared
@@ -8,43 +8,18 @@ with the slow decoder of `model.reference`. Every failure is collected before a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from export.comparison import TOLERANCES, Differences, ParityError, check_values, interface_problems, rounded
 from export.graphs import GraphDefinition, graph_definitions
 from export.manifest import ParityReport, PrecisionSpec, TensorSpec
 from export.session import Array, GraphSession
 from model.reference import greedy
 from model.transformer import Transformer
-
-
-class ParityError(ValueError):
-    """A precision that differs too much from the PyTorch model; the message lists every failure."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """What a precision may differ by, in logits.
-
-    `largest` bounds the largest difference, relative to the largest logit where that exceeds 1; `error` bounds the root
-    mean square of the differences relative to that of the logits; `agreement` is the smallest allowed share of
-    positions at which the best token is the same. Random weights give nearly equal logits, so agreement is asked of
-    float32 alone; how much a trained model loses is what its score tells.
-    """
-
-    largest: float
-    error: float
-    agreement: float
-
-
-TOLERANCES = {
-    "fp32": Tolerance(largest=1e-4, error=1e-5, agreement=1.0),
-    "fp16": Tolerance(largest=0.05, error=0.01, agreement=0.0),
-    "int8": Tolerance(largest=1.0, error=0.25, agreement=0.0),
-}
 
 SOURCE_LENGTHS = ((5,), (1, 7, 4), (9, 2, 6, 3))
 """The ragged batches: the number of source tokens of each row. Rows of the target have other lengths, see `_cases`."""
@@ -52,34 +27,6 @@ SOURCE_LENGTHS = ((5,), (1, 7, 4), (9, 2, 6, 3))
 NUM_STEPS = 4
 NUM_SENTENCES = 6
 MAX_NEW_TOKENS = 24
-
-
-@dataclass
-class _Differences:
-    """What was seen over all positions."""
-
-    largest: float = 0.0
-    largest_logit: float = 0.0
-    squares: float = 0.0
-    logit_squares: float = 0.0
-    agreed: int = 0
-    positions: int = 0
-    count: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def add(self, expected: Array, found: Array) -> None:
-        difference = np.abs(found.astype(np.float64) - expected)
-        self.largest = max(self.largest, float(difference.max()))
-        self.largest_logit = max(self.largest_logit, float(np.abs(expected).max()))
-        self.squares += float((difference**2).sum())
-        self.logit_squares += float(((expected - expected.mean(axis=-1, keepdims=True)) ** 2).sum())
-        self.agreed += int((found.argmax(-1) == expected.argmax(-1)).sum())
-        self.positions += len(expected)
-        self.count += difference.size
-
-    @property
-    def error(self) -> float:
-        return (self.squares / self.logit_squares) ** 0.5 if self.logit_squares else 0.0
 
 
 @dataclass
@@ -101,14 +48,14 @@ def check_parity(
     Raises ParityError with everything that is out of tolerance.
     """
     sessions = {key: GraphSession(folder / spec.file, spec) for key, spec in precision.graphs.items()}
-    problems = [problem for key, session in sessions.items() for problem in _interface_problems(key, session)]
+    problems = [problem for key, session in sessions.items() for problem in interface_problems(key, session)]
     if problems:
         raise ParityError(f"precision {name}: {'; '.join(problems)}")
     definitions = {graph.name: graph for graph in graph_definitions(model, "float32")}
-    tolerance, seen = TOLERANCES[name], _Differences()
+    tolerance, seen = TOLERANCES[name], Differences()
     for case in _cases(model):
         _compare(definitions, sessions, case, num_candidates, seen)
-    _check_values(seen, tolerance)
+    check_values(seen, tolerance)
     agreed = sum(_same_sentence(model, sessions, case) for case in _sentences(model))
     if name == "fp32" and agreed < NUM_SENTENCES:
         seen.problems.append(f"{NUM_SENTENCES - agreed} of {NUM_SENTENCES} decoded sentences differ")
@@ -116,45 +63,14 @@ def check_parity(
         raise ParityError(f"precision {name} differs too much from the PyTorch model: {'; '.join(seen.problems)}")
     return ParityReport(
         status="passed",
-        largest_difference=_round(seen.largest),
-        relative_error=_round(seen.error),
+        largest_difference=rounded(seen.largest),
+        relative_error=rounded(seen.error),
         relative_error_tolerance=tolerance.error,
-        token_agreement=_round(seen.agreed / seen.positions),
-        sentence_agreement=_round(agreed / NUM_SENTENCES),
+        token_agreement=rounded(seen.agreed / seen.positions),
+        sentence_agreement=rounded(agreed / NUM_SENTENCES),
         num_positions=seen.positions,
         num_sentences=NUM_SENTENCES,
     )
-
-
-def _round(value: float) -> float:
-    """Three digits: the report is part of a reproducible file, and the last bits of a sum are not."""
-    return float(f"{value:.3g}")
-
-
-def _interface_problems(name: str, session: GraphSession) -> list[str]:
-    problems = []
-    for kind, wanted, found in zip(
-        ("input", "output"), (session.spec.inputs, session.spec.outputs), session.tensor_specs(), strict=True
-    ):
-        expected = {spec.name: spec for spec in wanted}
-        problems += [f"{name} lacks the {kind} {key}" for key in expected if key not in found]
-        problems += [f"{name} has the unknown {kind} {key}" for key in found if key not in expected]
-        problems += [
-            f"{name}: {kind} {key} is {found[key].dtype}{found[key].shape}, declared {spec.dtype}{spec.shape}"
-            for key, spec in expected.items()
-            if key in found and found[key] != spec
-        ]
-    return problems
-
-
-def _check_values(seen: _Differences, tolerance: Tolerance) -> None:
-    largest = tolerance.largest * max(1.0, seen.largest_logit)
-    if not seen.largest <= largest:
-        seen.problems.append(f"logits differ by {seen.largest:.3g}, allowed {largest:.3g}")
-    if not seen.error <= tolerance.error:
-        seen.problems.append(f"the relative error of the logits is {seen.error:.3g}, allowed {tolerance.error:.3g}")
-    if seen.agreed < tolerance.agreement * seen.positions:
-        seen.problems.append(f"the best token is the same at {seen.agreed} of {seen.positions} positions")
 
 
 def _cases(model: Transformer) -> Iterator[_Case]:
@@ -178,7 +94,7 @@ def _compare(
     sessions: dict[str, GraphSession],
     case: _Case,
     num_candidates: int,
-    seen: _Differences,
+    seen: Differences,
 ) -> None:
     """Prefill, then steps along the best tokens of the PyTorch model, with the two caches apart."""
     expected_state, found_state = (
@@ -201,7 +117,7 @@ def _compare(
         ids, last = expected["candidate_ids"][:, :1], np.zeros_like(last)
 
 
-def _check_candidates(found: dict[str, Array], seen: _Differences) -> None:
+def _check_candidates(found: dict[str, Array], seen: Differences) -> None:
     """The candidates must be the best of the log-softmax of the logits beside them, best first."""
     logits = found["logits"].astype(np.float64)
     log_probs = (

@@ -28,3 +28,7 @@ def make_model(seed: int = 0, **changes: Any) -> Transformer:
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=float("norm.weight" in name), std=0.2)
     return model.eval()
+
+
+def make_encoder(seed: int = 0, **changes: Any) -> Transformer:
+    return make_model(seed, **{"architecture": "encoder", "num_decoder_layers": 0} | changes)

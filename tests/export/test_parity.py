@@ -11,16 +11,19 @@ import pytest
 import torch
 
 from export.calibration import activation_ranges
-from export.graphs import UnsupportedArchitectureError, graph_definitions
+from export.comparison import ParityError
+from export.graphs import graph_definitions
 from export.manifest import GraphSpec, PrecisionSpec
-from export.parity import ParityError, check_parity
+from export.parity import check_parity
+from export.parity_encoder import check_encoder_parity
 from export.quantize import quantize
 from export.session import GraphSession
 from export.trace import trace
 from export.weights import StoredWeights, WeightError, WeightFile, bind_weights
 from model.layers import KeyValue
+from model.pooling import Pooling
 from model.transformer import Transformer
-from tests.export.models import make_model
+from tests.export.models import make_encoder, make_model
 
 OPTIONS: list[dict[str, Any]] = [
     {"norm_order": "pre", "activation": "relu", "positions": "sinusoidal", "tied_embeddings": True, "final_bias": True},
@@ -38,11 +41,11 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def exported(model: Transformer, folder: Path, precision: str = "fp32") -> PrecisionSpec:
+def exported(model: Transformer, folder: Path, precision: str = "fp32", pooling: Pooling = "mean") -> PrecisionSpec:
     tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     weights = StoredWeights(tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()})
     file, graphs = WeightFile(folder), {}
-    for definition in graph_definitions(model, "float32"):
+    for definition in graph_definitions(model, "float32", pooling):
         graph = trace(definition)
         if precision == "int8":
             quantize(graph, weights, activation_ranges(model))
@@ -117,7 +120,7 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
     with torch.no_grad():
         model.decoder_layers[0].feed_forward.expand.bias[0] += 0.5
     with pytest.raises(
-        ParityError, match=r"precision fp32 differs too much .*logits differ by .*relative error"
+        ParityError, match=r"precision fp32 differs too much .*numbers differ by .*relative error"
     ) as caught:
         check_parity(model, tmp_path, "fp32", precision, 16)
     assert "allowed" in str(caught.value)
@@ -148,9 +151,39 @@ def test_constant_that_is_no_weight_is_refused(tmp_path: Path) -> None:
         bind_weights(trace(definition), StoredWeights({}), WeightFile(tmp_path))
 
 
-def test_encoder_architecture_is_refused_with_what_is_allowed() -> None:
-    model = make_model(architecture="encoder", num_decoder_layers=0)
-    with pytest.raises(
-        UnsupportedArchitectureError, match="'encoder' cannot be exported yet, allowed: encoder_decoder"
-    ):
-        graph_definitions(model, "float32")
+ENCODERS: list[dict[str, Any]] = [
+    {"norm_order": "post", "activation": "gelu", "positions": "learned", "embedding_norm": True, "num_token_types": 2},
+    {"norm_order": "post", "activation": "gelu_tanh", "positions": "learned", "num_token_types": 1},
+    {"norm_order": "pre", "activation": "silu", "positions": "sinusoidal", "num_encoder_layers": 2},
+]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last_token"])
+@pytest.mark.parametrize("options", ENCODERS, ids=lambda options: str(options["activation"]))
+def test_an_encoder_survives_the_export(tmp_path: Path, options: dict[str, Any], pooling: Pooling) -> None:
+    model = make_encoder(**options)
+    report = check_encoder_parity(model, tmp_path, "fp32", exported(model, tmp_path, "fp32", pooling), pooling)
+    assert report.largest_difference is not None
+    assert report.largest_difference <= 1e-5
+    assert report.smallest_cosine == pytest.approx(1.0, abs=1e-6)
+    assert report.num_sentences == 10
+
+
+def test_another_pooling_is_refused(tmp_path: Path) -> None:
+    model = make_encoder()
+    precision = exported(model, tmp_path, "fp32", "cls")
+    with pytest.raises(ParityError, match=r"precision fp32 differs too much .* numbers differ by"):
+        check_encoder_parity(model, tmp_path, "fp32", precision, "mean")
+
+
+def test_an_int8_encoder_stays_near_and_a_text_equals_itself_in_any_batch(tmp_path: Path) -> None:
+    model = make_encoder(**ENCODERS[0])
+    precision = exported(model, tmp_path, "int8")
+    report = check_encoder_parity(model, tmp_path, "int8", precision, "mean")
+    assert report.smallest_cosine is not None
+    assert 0.9 < report.smallest_cosine < 1.0
+    session = GraphSession(tmp_path / "encoder.onnx", precision.graphs["encoder"])
+    ids, types = np.array([[4, 5, 6, 0, 0], [9, 8, 7, 6, 5]]), np.zeros((2, 5), np.int64)
+    both = session.run({"input_ids": ids, "lengths": np.array([3, 5]), "token_type_ids": types})["embeddings"]
+    alone = session.run({"input_ids": ids[:1, :3], "lengths": np.array([3]), "token_type_ids": types[:1, :3]})
+    np.testing.assert_allclose(both[:1], alone["embeddings"], atol=1e-6)
