@@ -1,0 +1,124 @@
+"""The engine of one embedding model: batches of like length, the next one formed while one runs."""
+
+from __future__ import annotations
+
+import time
+
+from service.engine.base import BaseEngine
+from service.engine.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.embedding_backend import EncoderBackend
+from service.engine.embedding_batches import build_arrays
+from service.engine.embedding_line import EmbeddingLimits, EmbeddingLine, Ticket
+from service.engine.observer import NullObserver, Observer
+from service.engine.types import EngineStats
+
+
+class EmbeddingEngine(BaseEngine[EmbeddingRequest, EmbeddingResult]):
+    """Batches for one encoder.
+
+    `num_loops` batches run at a time, sharing the line and the model's weights; one thread more forms the next batch
+    meanwhile. On a processor, several loops of one thread each usually finish more than one loop of several threads.
+
+    Raises ValueError where limits would admit an input that could then never run.
+    """
+
+    _line: EmbeddingLine
+
+    def __init__(
+        self,
+        backend: EncoderBackend,
+        limits: EmbeddingLimits | None = None,
+        num_loops: int = 1,
+        observer: Observer | None = None,
+    ) -> None:
+        self.limits = limits or EmbeddingLimits()
+        if num_loops < 1:
+            raise ValueError(f"num_loops is {num_loops}; it must be at least 1")
+        for name in ("max_batch_tokens", "max_waiting_tokens"):
+            if getattr(self.limits, name) < backend.max_input_tokens:
+                raise ValueError(
+                    f"{name} is {getattr(self.limits, name)}, but an input may have {backend.max_input_tokens} tokens, "
+                    "which could then never run"
+                )
+        self.backend = backend
+        line = EmbeddingLine(self.limits, num_loops, backend.max_input_tokens)
+        watcher = observer or NullObserver()
+        self._workers = [EncoderWorker(backend, line, watcher) for _ in range(num_loops + 1)]
+        super().__init__(line, [worker.run for worker in self._workers])
+
+    def _check(self, request: EmbeddingRequest) -> None:
+        _check_ids("input_ids", request.input_ids, self.backend.vocab_size)
+        types = request.token_type_ids
+        if types is None:
+            return
+        if len(types) != request.num_tokens:
+            raise ValueError(f"token_type_ids has {len(types)} numbers for {request.num_tokens} tokens")
+        _check_ids("token_type_ids", types, max(1, self.backend.num_token_types))
+
+    def stats(self) -> EngineStats:
+        """`active_rows` are inputs in batches that run, `steps` batches; there is no cache, so `max_rows` is 0."""
+        requests, tokens, active_requests = self._line.size()
+        padded = sum(worker.num_padded_tokens for worker in self._workers)
+        real = sum(worker.num_tokens for worker in self._workers)
+        return EngineStats(
+            waiting_requests=requests,
+            waiting_tokens=tokens,
+            active_rows=active_requests,
+            max_rows=0,
+            steps=sum(worker.num_batches for worker in self._workers),
+            generated_tokens=0,
+            padding_share=padded / (padded + real) if padded else 0.0,
+            is_alive=self.is_alive,
+        )
+
+
+def _check_ids(name: str, ids: tuple[int, ...], size: int) -> None:
+    """An id that has no row in its table would stop the whole model, so it is refused at the door."""
+    if ids and not (min(ids) >= 0 and max(ids) < size):
+        wrong = next(number for number in ids if not 0 <= number < size)
+        raise ValueError(f"{name} holds {wrong}, allowed: 0 to {size - 1}")
+
+
+class EncoderWorker:
+    """One thread's work: take a batch, build its arrays, wait for its turn, run, answer."""
+
+    def __init__(self, backend: EncoderBackend, line: EmbeddingLine, observer: Observer) -> None:
+        self._backend, self._line, self._observer = backend, line, observer
+        self.num_batches = 0
+        self.num_tokens = 0
+        self.num_padded_tokens = 0
+
+    def run(self) -> None:
+        """Work until the line says stop."""
+        while (taken := self._line.take()) is not None:
+            for ticket in taken.late:
+                ticket.fail_late("before it was begun")
+            if taken.batch:
+                self._embed(taken.batch, taken.number)
+
+    def _embed(self, batch: list[Ticket], number: int) -> None:
+        try:
+            tickets = [ticket for ticket in batch if not ticket.is_settled]
+            if not tickets:
+                return
+            requests = [ticket.request for ticket in tickets]
+            arrays = build_arrays(requests, self._backend.pad_id)
+            self._line.begin(number)
+            if all(ticket.is_settled for ticket in tickets):
+                return
+            started = time.monotonic()
+            values = self._backend.encode(*arrays, requests[0].wants_tokens)
+            seconds = time.monotonic() - started
+        finally:
+            self._line.finish(batch)
+        self.num_batches += 1
+        self.num_tokens += arrays.num_tokens
+        self.num_padded_tokens += arrays.num_padded_tokens
+        self._observer.on_encode(len(tickets), arrays.num_tokens, arrays.num_padded_tokens)
+        for ticket, row in zip(tickets, values, strict=True):
+            length = ticket.request.num_tokens
+            queued = started - ticket.submitted
+            self._observer.on_queue(queued)
+            ticket.answer(
+                EmbeddingResult(row[:length] if ticket.request.wants_tokens else row, queued, seconds, length)
+            )
