@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -14,8 +15,9 @@ from rich.console import Console
 
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.config import ConfigError
-from model.data import DataError, read_pairs
-from model.evaluation import Evaluation, evaluate_pairs
+from model.data import DataError
+from model.importing.cli import add_import
+from model.score_files import SearchOptions, score_files
 from model.tokenizer import TokenizerError
 from model.training.config import load_training_config
 from model.training.reports import Progress
@@ -41,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_evaluate(commands)
+    add_import(commands)
     return parser
 
 
@@ -56,25 +59,39 @@ def _add_train(commands: Any) -> None:
         help="where the configuration's paths start (default: $POLYHEAD_DATA, or data)",
     )
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the run's folder (default: runs/NAME)")
+    command.add_argument(
+        "--init",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="the checkpoint that a new run starts from (default: the configuration's init.checkpoint, if it has one)",
+    )
     _add_device(command)
     command.add_argument("--threads", type=_positive, metavar="N", help="processor threads (default: all cores)")
     command.set_defaults(run=_train)
 
 
 def _add_evaluate(commands: Any) -> None:
-    summary = "score a checkpoint on files of sentence pairs, in every direction, by BLEU and chrF"
+    summary = "score a checkpoint on files, by the measures of its task"
     command = commands.add_parser("evaluate", help=summary, description=summary[0].upper() + summary[1:] + ".")
     command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, such as runs/NAME/final")
-    command.add_argument("pairs", type=Path, nargs="+", metavar="PAIRS.tsv", help="plain, .xz or .gz")
     command.add_argument(
-        "--beam-size", type=_positive, default=1, metavar="K", help="1 is greedy (default: %(default)s)"
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="plain, .xz or .gz. For translate: pairs, scored by BLEU and chrF in every direction. For embed: pairs, "
+        "scored by retrieval accuracy both ways, or lines of score, sentence, sentence, scored by Spearman's rho",
+    )
+    command.add_argument(
+        "--beam-size", type=_positive, default=1, metavar="K", help="of translate; 1 is greedy (default: %(default)s)"
     )
     command.add_argument(
         "--length-penalty",
         type=float,
         default=1.0,
         metavar="P",
-        help="a hypothesis' log-probability is divided by its length to the power of P (default: %(default)s)",
+        help="of translate; a hypothesis' log-probability is divided by its length to the power of P "
+        "(default: %(default)s)",
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the scores to FILE too")
     command.add_argument("--show", type=int, default=0, metavar="N", help="print the first N translations of each set")
@@ -109,6 +126,10 @@ def _train(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     config = load_training_config(args.config)
+    if args.init:
+        if config.init is None:
+            raise ConfigError(f"--init is given, but {args.config} has no [init]: it says what is taken over")
+        config = dataclasses.replace(config, init=dataclasses.replace(config.init, checkpoint=str(args.init)))
     if not args.data.is_dir():
         raise DataError(f"there is no data folder {args.data}: name it with --data or POLYHEAD_DATA")
     with Progress() as progress:
@@ -119,32 +140,10 @@ def _train(args: argparse.Namespace) -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     checkpoint = load_checkpoint(args.checkpoint, _device(args.device))
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{'set':<24}{'direction':<12}{'BLEU':>8}{'chrF':>8}{'pairs':>8}")
-    records = []
-    for path in args.pairs:
-        name = path.name.split(".")[0]
-        for result in evaluate_pairs(checkpoint, read_pairs(path).pairs, args.beam_size, args.length_penalty):
-            record = _record(name, result)
-            console.print("{set:<24}{direction:<12}{bleu:>8.2f}{chrf:>8.2f}{pairs:>8}".format(**record))
-            for source, hypothesis in list(zip(result.sources, result.hypotheses, strict=True))[: args.show]:
-                console.print(f"  {source}\n  -> {hypothesis}")
-            records.append(record)
-            signature = result.score.signature
-    console.print(f"beam {args.beam_size}, length penalty {args.length_penalty:g}, sacrebleu {signature}")
+    report = score_files(checkpoint, args.files, SearchOptions(args.beam_size, args.length_penalty, args.show), console)
     if args.json:
-        settings = {"beam_size": args.beam_size, "length_penalty": args.length_penalty, "signature": signature}
-        report = {"checkpoint": str(args.checkpoint), **settings, "scores": records}
+        report = {"checkpoint": str(args.checkpoint), **report}
         args.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _record(name: str, result: Evaluation) -> dict[str, Any]:
-    return {
-        "set": name,
-        "direction": f"{result.source_language}-{result.target_language}",
-        "bleu": round(result.score.bleu, 2),
-        "chrf": round(result.score.chrf, 2),
-        "pairs": len(result.sources),
-    }
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 MAX_CHARACTERS = 2_000
 """A longer sentence is taken for a broken line."""
@@ -16,6 +17,23 @@ MAX_CHARACTERS = 2_000
 
 class DataError(ValueError):
     """A data file that cannot be used."""
+
+
+class ScoredPair(NamedTuple):
+    """Two sentences, and how alike they are in people's eyes."""
+
+    score: float
+    first: str
+    second: str
+
+
+@dataclass
+class ScoredFile:
+    """The scored pairs of one file, and how many lines were left out, by reason."""
+
+    path: Path
+    pairs: list[ScoredPair] = field(default_factory=list)
+    malformed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,7 +77,7 @@ def read_pairs(path: Path) -> PairFile:
     result = PairFile(path)
     for line in read_lines(path):
         columns = line.split("\t")
-        problem = _problem(columns)
+        problem = _problem(columns, 2)
         if problem:
             result.malformed[problem] = result.malformed.get(problem, 0) + 1
         else:
@@ -69,9 +87,36 @@ def read_pairs(path: Path) -> PairFile:
     return result
 
 
-def _problem(columns: list[str]) -> str | None:
-    if len(columns) != 2:
-        return "not two columns"
+def read_scored_pairs(path: Path) -> ScoredFile:
+    """All well-formed lines of score, sentence, sentence, with tabs between; the others are counted."""
+    result = ScoredFile(path)
+    for line in read_lines(path):
+        columns = line.split("\t")
+        problem = _problem(columns, 3) or ("" if _is_number(columns[0]) else "a score that is no number")
+        if problem:
+            result.malformed[problem] = result.malformed.get(problem, 0) + 1
+        else:
+            result.pairs.append(ScoredPair(float(columns[0]), columns[1].strip(), columns[2].strip()))
+    if not result.pairs:
+        raise DataError(f"{path} has no scored pair: a line is a score and two sentences with tabs between them")
+    return result
+
+
+def num_columns(path: Path) -> int:
+    """How many columns the first line of a file has."""
+    return len(next(read_lines(path), "").split("\t"))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _problem(columns: list[str], wanted: int) -> str | None:
+    if len(columns) != wanted:
+        return f"not {'two' if wanted == 2 else 'three'} columns"
     if not all(column.strip() for column in columns):
         return "an empty column"
     if any(len(column) > MAX_CHARACTERS for column in columns):

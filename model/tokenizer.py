@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = (PAD, BOS, EOS, UNK)
@@ -51,6 +51,9 @@ class Tokenizer:
         # A user who types "</s>" means those four characters; the ids of special tokens are only ever added by code.
         # The file has no place for this switch, so it is set on every tokenizer.
         self._backend.encode_special_tokens = True
+        # A file may ask for these too; where to cut and how to pad is the caller's business as well.
+        self._backend.no_truncation()
+        self._backend.no_padding()
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -106,6 +109,18 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `token_ids`."""
         return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    @property
+    def num_special_tokens(self) -> int:
+        """How many tokens the file itself adds to each text."""
+        return self._backend.num_special_tokens_to_add(is_pair=False)
+
+    def with_end(self) -> Tokenizer:
+        """A copy whose file adds the end `</s>` to each text: what an encoder reads to embed."""
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        end = (EOS, self.token_id(EOS))
+        backend.post_processor = processors.TemplateProcessing(single=f"$A {EOS}", special_tokens=[end])
+        return Tokenizer(backend)
 
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:

@@ -6,39 +6,31 @@ uninterrupted one would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig
-from model.decoding import pad
-
 ROUND_EXAMPLES = 32_768
 """Examples that are drawn, sorted by length and cut into batches together."""
 
 
-class Example(NamedTuple):
-    """Token ids: the source with its tag and end, the target without begin and end."""
-
-    source: Sequence[int]
-    target: Sequence[int]
+Example = tuple[Sequence[int], ...]
+"""Rows of token ids, what they are is the objective's business."""
+BatchT = TypeVar("BatchT", bound=tuple[Tensor, ...])
 
 
-class Batch(NamedTuple):
-    """Padded on the right: source (B,S), lengths (B), decoder input (B,T) after begin, labels (B,T) up to the end."""
+class Collator(Protocol):
+    """What makes batches of examples: an objective."""
 
-    source_ids: Tensor
-    source_lengths: Tensor
-    input_ids: Tensor
-    labels: Tensor
+    def length(self, example: Example) -> int:
+        """The columns that an example takes in a batch."""
 
-    def to(self, device: torch.device) -> Batch:
-        """The batch on another device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+    def collate(self, group: Sequence[Example], generator: np.random.Generator) -> Any:
+        """A batch of examples, a NamedTuple of tensors that share their rows."""
 
 
 @dataclass
@@ -82,12 +74,11 @@ class BatchPlan:
         streams: Sequence[Stream],
         max_batch_tokens: int,
         seed: int,
-        model: ModelConfig,
+        collator: Collator,
         round_examples: int = ROUND_EXAMPLES,
     ) -> None:
-        self.streams = streams
+        self.streams, self.collator = streams, collator
         self.max_batch_tokens, self.seed, self.round_examples = max_batch_tokens, seed, round_examples
-        self.pad_id, self.bos_id, self.eos_id = model.pad_id, model.bos_id, model.eos_id
         self.restore({"round": 0, "next_batch": 0, "round_start": [0] * len(streams), "round_step": 0})
 
     def state(self) -> PlanState:
@@ -104,7 +95,7 @@ class BatchPlan:
         self.round, self.next_batch = state["round"], state["next_batch"]
         self.round_start, self.round_step = list(state["round_start"]), state["round_step"]
 
-    def batches(self, step: int) -> Iterator[Batch]:
+    def batches(self, step: int) -> Iterator[Any]:
         """Batches from where the plan stands; `step` is how many were trained on before."""
         while True:
             if self.next_batch == 0:
@@ -114,7 +105,8 @@ class BatchPlan:
                 group = groups[self.next_batch]
                 self.next_batch += 1
                 step += 1
-                yield self._collate(group)
+                # A generator of its own, so that what is random about a batch depends on no other one.
+                yield self.collator.collate(group, np.random.default_rng((self.seed, self.round, 2, self.next_batch)))
             self.round_start = [stream.drawn for stream in self.streams]
             self.round, self.next_batch = self.round + 1, 0
 
@@ -128,33 +120,28 @@ class BatchPlan:
         generator = np.random.default_rng((self.seed, self.round, 1))
         # A little noise in the sort keys, so that a pair meets other neighbours each time.
         noise = generator.random(len(examples))
-        order = sorted(range(len(examples)), key=lambda index: (_length(examples[index]) // 2, noise[index]))
-        groups = cut([examples[index] for index in order], self.max_batch_tokens)
+        length = self.collator.length
+        order = sorted(range(len(examples)), key=lambda index: (length(examples[index]) // 2, noise[index]))
+        groups = cut([examples[index] for index in order], self.max_batch_tokens, length)
         return [groups[index] for index in generator.permutation(len(groups))]
 
-    def _collate(self, group: Sequence[Example]) -> Batch:
-        sources = [example.source for example in group]
-        inputs = [[self.bos_id, *example.target] for example in group]
-        labels = [[*example.target, self.eos_id] for example in group]
-        lengths = torch.tensor([len(source) for source in sources])
-        return Batch(pad(sources, self.pad_id), lengths, pad(inputs, self.pad_id), pad(labels, self.pad_id))
+
+def move(batch: BatchT, device: torch.device) -> BatchT:
+    """The batch on another device."""
+    return type(batch)(*(tensor.to(device, non_blocking=True) for tensor in batch))
 
 
-def split(batch: Batch, max_tokens: int) -> list[Batch]:
+def split(batch: BatchT, max_tokens: int) -> list[BatchT]:
     """Cut a batch by rows into equal parts of at most about `max_tokens` padded tokens (0: leave it whole)."""
-    num_rows, width = len(batch.labels), max(batch.labels.shape[1], batch.source_ids.shape[1])
+    num_rows, width = len(batch[0]), max(tensor.shape[1] for tensor in batch if tensor.ndim == 2)
     if not max_tokens or num_rows * width <= max_tokens:
         return [batch]
     num_parts = min(num_rows, -(-num_rows * width // max_tokens))
     parts = zip(*(tensor.tensor_split(num_parts) for tensor in batch), strict=True)
-    return [Batch(*part) for part in parts]
+    return [type(batch)(*part) for part in parts]
 
 
-def _length(example: Example) -> int:
-    return max(len(example.source), len(example.target) + 1)
-
-
-def cut(examples: Sequence[Example], max_batch_tokens: int) -> list[list[Example]]:
+def cut(examples: Sequence[Example], max_batch_tokens: int, length: Callable[[Example], int]) -> list[list[Example]]:
     """Cut examples, sorted by length, into groups whose padded size (longest x count) stays within the budget.
 
     An example that is beyond the budget by itself makes a group of one.
@@ -162,9 +149,9 @@ def cut(examples: Sequence[Example], max_batch_tokens: int) -> list[list[Example
     groups: list[list[Example]] = []
     longest = 0
     for example in examples:
-        longest = max(longest, _length(example))
+        longest = max(longest, length(example))
         if not groups or longest * (len(groups[-1]) + 1) > max_batch_tokens:
             groups.append([])
-            longest = _length(example)
+            longest = length(example)
         groups[-1].append(example)
     return groups

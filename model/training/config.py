@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from model.config import ConfigError, ModelConfig
+from model.config import Architecture, ConfigError, ModelConfig
 
 _NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -24,35 +24,66 @@ Positive = Annotated[float, Field(gt=0.0)]
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class TokenizerConfig:
-    """The vocabulary, learned from the training pairs of both languages."""
+    """The vocabulary, learned from the training texts of all languages; `init` brings its own instead."""
 
     kind: Literal["bpe", "wordpiece"] = "bpe"
     vocab_size: AtLeastOne = 8000
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
-class PairSource:
-    """A file of sentence pairs, and its part in the mix."""
+class TranslationConfig:
+    """Translate each column into the other."""
+
+    kind: Literal["translation"] = "translation"
+
+
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
+class ContrastiveConfig:
+    """Bring the vectors of a pair together and those of different pairs apart."""
+
+    kind: Literal["contrastive"] = "contrastive"
+    temperature: Positive = 0.05
+    """Cosines are divided by it before the softmax: the lower, the more the nearest negatives count."""
+
+
+Objective = TranslationConfig | ContrastiveConfig
+
+
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
+class InitConfig:
+    """Another checkpoint, whose tokenizer, embeddings and encoder layers a new run starts from."""
+
+    checkpoint: str
+    """Its folder, relative to where the command is run; `--init` names another."""
+    encoder_layers: tuple[AtLeastZero, ...] = ()
+    """Which of its layers, counted from 0, become the encoder; none named is all of them."""
+
+
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
+class TrainSource:
+    """A file of training text, and its part in the mix."""
 
     path: str
     """Relative to the data folder."""
     weight: Positive = 1.0
-    """How often its pairs are drawn, relative to their number: 2 draws each twice as often as a file of weight 1."""
+    """How often its lines are drawn, relative to their number: 2 draws each twice as often as a file of weight 1."""
     from_step: AtLeastZero = 0
     """The step at which it joins; begin with the short and easy, then widen."""
     old_german_spelling: bool = False
     """German from before 1996: brought to the spelling of today."""
+    min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The file has three columns, score, sentence, sentence; the pairs from this score up are taken."""
     licence: str = ""
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class DevSource:
-    """A file of sentence pairs that is translated and scored."""
+    """A file that the model is scored on."""
 
     path: str
     """Relative to the data folder."""
     max_pairs: AtLeastZero = 0
-    """Score only this many pairs while training, spread over the file; 0 is all."""
+    """Score only this many lines while training, spread over the file; 0 is all."""
 
     @property
     def name(self) -> str:
@@ -64,9 +95,9 @@ class DevSource:
 class DataConfig:
     """What is learned from, and what is scored."""
 
-    languages: tuple[str, str]
-    """Codes of the first and second column; every pair is trained in both directions."""
-    train: Annotated[tuple[PairSource, ...], Field(min_length=1)]
+    languages: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Codes of the first and second column of pairs; a translation pair is trained in both directions."""
+    train: Annotated[tuple[TrainSource, ...], Field(min_length=1)]
     dev: tuple[DevSource, ...] = ()
     max_tokens: AtLeastOne = 128
     """A pair with a longer side is left out, and counted."""
@@ -98,6 +129,8 @@ class TrainingConfig:
     model: Mapping[str, Any]
     """The fields of a ModelConfig but for `vocab_size`, which the tokenizer knows."""
     data: DataConfig
+    objective: Annotated[Objective, Field(discriminator="kind")] = TranslationConfig()
+    init: InitConfig | None = None
     tokenizer: TokenizerConfig = TokenizerConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     max_steps: AtLeastOne = 10_000
@@ -105,8 +138,9 @@ class TrainingConfig:
     """Padded tokens of the longer side of a batch."""
     micro_batch_tokens: AtLeastZero = 0
     """Compute a batch in parts of this many padded tokens and add the gradients up; 0 is in one piece. On a processor
-    the parts run on the cores side by side."""
+    the parts run on the cores side by side. A contrastive pair's negatives are those of its part."""
     label_smoothing: Share = 0.1
+    """Of the translation objective."""
     average_decay: Share = 0.999
     """Moving average of the weights (Polyak and Juditsky 1992), exponential, which is scored and kept; 0 is off."""
     seed: AtLeastZero = 1
@@ -155,27 +189,52 @@ def _problem(details: Mapping[str, Any]) -> str:
     return f"{name} is {details['input']!r}: {details['msg'][0].lower()}{details['msg'][1:]}"
 
 
+_ARCHITECTURES: dict[str, Architecture] = {"translation": "encoder_decoder", "contrastive": "encoder"}
+_TWO_LANGUAGES = ("translation", "contrastive")
+
+
 def _cross_problems(config: TrainingConfig) -> list[str]:
-    problems = []
-    if "vocab_size" in config.model:
-        problems.append("model.vocab_size is set: it is tokenizer.vocab_size that decides")
-    else:
-        try:
-            model = config.transformer_config(config.tokenizer.vocab_size)
-        except ConfigError as error:
-            problems.append(f"model: {error}")
-        else:
-            if model.architecture != "encoder_decoder":
-                problems.append(f"model.architecture is {model.architecture!r}, pairs need 'encoder_decoder'")
-    if len(set(config.data.languages)) != 2:
-        problems.append(f"data.languages is {list(config.data.languages)}, it must be two different codes")
+    problems = [*_model_problems(config), *_data_problems(config.data)]
+    kind, languages = config.objective.kind, config.data.languages
+    if kind in _TWO_LANGUAGES and (len(languages) != 2 or languages[0] == languages[1]):
+        problems.append(f"data.languages is {list(languages)}, it must be two different codes")
     if config.max_batch_tokens < config.data.max_tokens:
         problems.append(
             f"max_batch_tokens is {config.max_batch_tokens}, below data.max_tokens {config.data.max_tokens}"
         )
-    if all(source.from_step > 0 for source in config.data.train):
+    if kind != "contrastive":
+        scored = [source.path for source in config.data.train if source.min_score is not None]
+        problems += [f"data.train: {path} has a min_score, which objective {kind!r} has no use for" for path in scored]
+    return problems
+
+
+def _model_problems(config: TrainingConfig) -> list[str]:
+    if "vocab_size" in config.model:
+        return ["model.vocab_size is set: it is the tokenizer that decides"]
+    try:
+        model = config.transformer_config(config.tokenizer.vocab_size)
+    except ConfigError as error:
+        return [f"model: {error}"]
+    problems = []
+    kind = config.objective.kind
+    wanted = _ARCHITECTURES[kind]
+    if model.architecture != wanted:
+        problems.append(f"model.architecture is {model.architecture!r}, objective {kind!r} needs {wanted!r}")
+    if config.init and not model.num_encoder_layers:
+        problems.append(f"init is for models with an encoder, model.architecture is {model.architecture!r}")
+    elif config.init and config.init.encoder_layers and len(config.init.encoder_layers) != model.num_encoder_layers:
+        problems.append(
+            f"init.encoder_layers is {list(config.init.encoder_layers)}, "
+            f"it must name as many layers as model.num_encoder_layers, {model.num_encoder_layers}"
+        )
+    return problems
+
+
+def _data_problems(data: DataConfig) -> list[str]:
+    problems = []
+    if all(source.from_step > 0 for source in data.train):
         problems.append("data.train: every file has a from_step, so there is none to begin with")
-    paths, names = [source.path for source in config.data.train], [source.name for source in config.data.dev]
+    paths, names = [source.path for source in data.train], [source.name for source in data.dev]
     twice = sorted({name for listed in (paths, names) for name in listed if listed.count(name) > 1})
     if twice:
         problems.append(f"data names a file twice: {', '.join(twice)}")

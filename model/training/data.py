@@ -1,22 +1,25 @@
-"""From the files of a training configuration to token ids and development pairs."""
+"""From the files of a training configuration to examples, a vocabulary and a plan of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from model.config import ModelConfig
-from model.data import DataError, PairFile, read_pairs
+from model.data import DataError, PairFile, read_pairs, read_scored_pairs
 from model.spelling import modernise_german
-from model.tokenizer import Tokenizer, language_tag, source_ids, train
-from model.training.batches import BatchPlan, Example, Stream
-from model.training.config import DevSource, PairSource, TrainingConfig
+from model.tokenizer import Tokenizer, train
+from model.training.batches import BatchPlan, Stream
+from model.training.config import TokenizerConfig, TrainingConfig, TrainSource
 
-Report = Callable[[str], None]
+if TYPE_CHECKING:
+    from model.training.objectives.base import Objective, Report
+
+T = TypeVar("T")
 
 
-def read_source(source: PairSource, root: Path, languages: Sequence[str], report: Report) -> PairFile:
-    """Read one training file; what is left out is reported."""
+def read_pair_source(source: TrainSource, root: Path, languages: Sequence[str], report: Report) -> PairFile:
+    """Read one training file of pairs; what is left out is reported."""
     file = read_pairs(root / source.path)
     if source.old_german_spelling:
         first_is_german, second_is_german = (language == "de" for language in languages)
@@ -27,51 +30,63 @@ def read_source(source: PairSource, root: Path, languages: Sequence[str], report
             )
             for first, second in file.pairs
         ]
-    note = "".join(f", {count} lines left out ({reason})" for reason, count in file.malformed.items())
-    report(f"{source.path}: {len(file.pairs)} pairs{note}")
+    report(f"{source.path}: {len(file.pairs)} pairs{_left_out(file.malformed)}")
     return file
 
 
-def train_tokenizer(files: Sequence[PairFile], config: TrainingConfig) -> Tokenizer:
-    """Learn one vocabulary for both languages, with a tag for each."""
-    texts = (text for file in files for pair in file.pairs for text in pair)
-    tags = [language_tag(code) for code in sorted(config.data.languages)]
-    return train(texts, config.tokenizer.vocab_size, config.tokenizer.kind, tags)
+def read_scored_source(source: TrainSource, root: Path, report: Report) -> PairFile:
+    """Read one training file of scored pairs and keep those from `min_score` up."""
+    assert source.min_score is not None
+    file = read_scored_pairs(root / source.path)
+    pairs = [(pair.first, pair.second) for pair in file.pairs if pair.score >= source.min_score]
+    if not pairs:
+        raise DataError(f"{source.path} has no pair with a score of at least {source.min_score:g}")
+    report(f"{source.path}: {len(pairs)} pairs of score {source.min_score:g} and above{_left_out(file.malformed)}")
+    return PairFile(file.path, pairs, file.malformed)
+
+
+def _left_out(malformed: dict[str, int]) -> str:
+    return "".join(f", {count} lines left out ({reason})" for reason, count in malformed.items())
+
+
+def learn_tokenizer(texts: Iterable[str], config: TokenizerConfig, extra_tokens: Sequence[str] = ()) -> Tokenizer:
+    """Learn a vocabulary as the configuration says."""
+    return train(texts, config.vocab_size, config.kind, extra_tokens)
+
+
+def encode_pairs(
+    pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, limit: int, add_special_tokens: bool = False
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of both sides of those pairs that have 1 to `limit` tokens on each side."""
+    sides = []
+    for side in (0, 1):
+        texts = [pair[side] for pair in pairs]
+        if add_special_tokens:
+            sides.append([encoding.ids for encoding in tokenizer.encodings(texts)])
+        else:
+            sides.append(tokenizer.encode_batch(texts))
+    return [(a, b) for a, b in zip(*sides, strict=True) if a and b and max(len(a), len(b)) <= limit]
 
 
 def build_plan(
-    files: Sequence[PairFile], tokenizer: Tokenizer, model: ModelConfig, config: TrainingConfig, report: Report
+    files: Sequence[Any], objective: Objective[Any, Any, Any], config: TrainingConfig, report: Report
 ) -> BatchPlan:
-    """Encode every pair in both directions and make the plan of batches."""
-    limit = min(config.data.max_tokens, model.max_seq_len)
+    """Make the examples of every file and the plan of batches."""
+    limit = min(config.data.max_tokens, objective.model_config.max_seq_len)
     streams = []
     for index, (file, source) in enumerate(zip(files, config.data.train, strict=True)):
-        examples = _examples(file, tokenizer, config.data.languages, limit)
-        num_left_out = len(file.pairs) - len(examples) // 2
+        examples, num_left_out = objective.examples(file, limit)
         if num_left_out:
-            report(f"{source.path}: {num_left_out} pairs left out (longer than {limit} tokens, or empty)")
+            report(f"{source.path}: {num_left_out} {objective.unit} left out (longer than {limit} tokens, or empty)")
         if not examples:
-            raise DataError(f"{source.path}: no pair is within {limit} tokens")
+            raise DataError(f"{source.path}: none of its {objective.unit} is within {limit} tokens")
         streams.append(Stream(examples, config.seed * 1000 + index, source.weight, source.from_step))
-    return BatchPlan(streams, config.max_batch_tokens, config.seed, model)
+    return BatchPlan(streams, config.max_batch_tokens, config.seed, objective)
 
 
-def _examples(file: PairFile, tokenizer: Tokenizer, languages: tuple[str, str], limit: int) -> list[Example]:
-    """The pairs of a file within `limit` tokens: all from the first language to the second, then all back."""
-    first, second = languages
-    left = tokenizer.encode_batch([pair[0] for pair in file.pairs])
-    right = tokenizer.encode_batch([pair[1] for pair in file.pairs])
-    # Two special tokens stand beside a source, one beside a target.
-    kept = [(a, b) for a, b in zip(left, right, strict=True) if a and b and max(len(a), len(b)) + 2 <= limit]
-    there = [Example(source_ids(tokenizer, a, second), b) for a, b in kept]
-    back = [Example(source_ids(tokenizer, b, first), a) for a, b in kept]
-    return there + back
-
-
-def read_dev(source: DevSource, root: Path) -> list[tuple[str, str]]:
-    """The pairs of a development file, thinned evenly to `max_pairs`."""
-    pairs = read_pairs(root / source.path).pairs
-    if source.max_pairs and len(pairs) > source.max_pairs:
-        stride = len(pairs) / source.max_pairs
-        pairs = [pairs[int(index * stride)] for index in range(source.max_pairs)]
-    return pairs
+def thin(rows: list[T], count: int) -> list[T]:
+    """`count` rows, spread evenly over all; 0 is all of them."""
+    if not count or len(rows) <= count:
+        return rows
+    stride = len(rows) / count
+    return [rows[int(index * stride)] for index in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -62,8 +62,8 @@ class Progress:
 class Loss(NamedTuple):
     """The mean loss of the steps up to this one since the row before, in nats per label, and their number of labels.
 
-    A label is a target token or the end of a sentence. It is the loss that is minimised: of the weights in training,
-    not of their average, with label smoothing and dropout.
+    A label is what the objective predicts: a token, the end of a sentence, a sentence's partner. It is the loss that is
+    minimised: of the weights in training, not of their average, with label smoothing and dropout.
     """
 
     step: int
@@ -71,13 +71,12 @@ class Loss(NamedTuple):
     tokens: int
 
 
-class DevScore(NamedTuple):
-    """Greedy BLEU and chrF of the averaged weights on one development set in one direction."""
+class ScoreRow(NamedTuple):
+    """Scores of the averaged weights on one development set, by the name of the measure."""
 
     step: int
     set: str
-    bleu: float
-    chrf: float
+    values: Mapping[str, float]
 
 
 class Metrics:
@@ -86,16 +85,22 @@ class Metrics:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.losses: list[Loss] = []
-        self.scores: list[DevScore] = []
+        self.scores: list[ScoreRow] = []
         self.pending: list[tuple[float, int]] = []
         """Loss and labels of each step since the last row of losses."""
 
     @property
     def last_scores(self) -> dict[str, dict[str, float]]:
-        """The newest score of each development set."""
+        """The newest scores of each development set."""
         return {
-            row.set: {"step": row.step, "bleu": round(row.bleu, 2), "chrf": round(row.chrf, 2)} for row in self.scores
+            row.set: {"step": row.step, **{name: round(value, 4) for name, value in row.values.items()}}
+            for row in self.scores
         }
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of what is measured, in the order in which they came."""
+        return list(dict.fromkeys(name for row in self.scores for name in row.values))
 
     def step(self, step: int, loss: float, num_tokens: int) -> None:
         """Count one training step; a row is made of every twentieth and those before it."""
@@ -105,9 +110,9 @@ class Metrics:
             self.losses.append(Loss(step, sum(loss * tokens for loss, tokens in self.pending) / total, total))
             self.pending = []
 
-    def score(self, step: int, name: str, bleu: float, chrf: float) -> None:
-        """Note one score of one development set."""
-        self.scores.append(DevScore(step, name, bleu, chrf))
+    def score(self, step: int, name: str, values: Mapping[str, float]) -> None:
+        """Note the scores of one development set."""
+        self.scores.append(ScoreRow(step, name, values))
 
     def is_scored(self, step: int) -> bool:
         """Whether the development sets were scored at this step."""
@@ -117,14 +122,21 @@ class Metrics:
         """Write both tables and the curve."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / "losses.csv", Loss._fields, self.losses)
-        _write(self.folder / "scores.csv", DevScore._fields, self.scores)
+        measures = self.measures
+        rows = [(row.step, row.set, *(row.values.get(measure, "") for measure in measures)) for row in self.scores]
+        _write(self.folder / "scores.csv", ("step", "set", *measures), rows)
         self._draw()
 
     def load(self, step: int, pending: Iterable[Sequence[float]]) -> None:
         """Take up the rows of an earlier start up to `step`: later ones belong to steps that will be made again."""
         losses, scores = _read(self.folder / "losses.csv"), _read(self.folder / "scores.csv")
-        self.losses = [Loss(int(a), float(b), int(c)) for a, b, c in losses if int(a) <= step]
-        self.scores = [DevScore(int(a), b, float(c), float(d)) for a, b, c, d in scores if int(a) <= step]
+        self.losses = [Loss(int(a), float(b), int(c)) for a, b, c in losses[1:] if int(a) <= step]
+        measures = scores[0][2:] if scores else []
+        self.scores = [
+            ScoreRow(int(a), b, {name: float(cell) for name, cell in zip(measures, cells, strict=True) if cell})
+            for a, b, *cells in scores[1:]
+            if int(a) <= step
+        ]
         self.pending = [(loss, int(tokens)) for loss, tokens in pending]
 
     def _draw(self) -> None:
@@ -135,10 +147,12 @@ class Metrics:
         axes.plot([row.step for row in self.losses], [row.loss for row in self.losses], color="tab:gray", label="loss")
         axes.set(xlabel="step", ylabel="training loss (nats per label)")
         right = axes.twinx()
-        right.set_ylabel("BLEU, greedy")
-        for name in self.last_scores:
+        # The first measure of each set: what comes after it is there for the tables.
+        firsts = {row.set: next(iter(row.values)) for row in self.scores}
+        right.set_ylabel(", ".join(dict.fromkeys(firsts.values())))
+        for name, measure in firsts.items():
             rows = [row for row in self.scores if row.set == name]
-            right.plot([row.step for row in rows], [row.bleu for row in rows], marker=".", label=name)
+            right.plot([row.step for row in rows], [row.values[measure] for row in rows], marker=".", label=name)
         figure.legend(loc="outside lower center", ncols=3)
         figure.savefig(self.folder / "curve.png", dpi=100, metadata={"Software": None})
 
@@ -157,4 +171,4 @@ def _read(path: Path) -> list[list[str]]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))[1:]
+        return list(csv.reader(file))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from model.training.trainer import Trainer
 
 STATE_FILE = "training.safetensors"
-_FIXED = ("model", "tokenizer", "seed", "data.languages", "optimizer.kind")
+_FIXED = ("model", "tokenizer", "seed", "data.languages", "optimizer.kind", "objective.kind")
+_BEFORE_OBJECTIVES = {"objective": {"kind": "translation"}}
+"""What a configuration meant that was kept before there were others."""
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -63,15 +65,17 @@ def load(trainer: Trainer) -> None:
     if folder is None:
         return
     try:
-        state = json.loads((folder / "metadata.json").read_text("utf-8"))["resume"]
+        metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
+        state = metadata["resume"]
         weights = load_file(folder / "model.safetensors", device=str(trainer.device))
         tensors = load_file(folder / STATE_FILE)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{folder} cannot be read: {error}") from error
-    _check(folder, state["config"], trainer.config.to_dict())
+    _check(folder, _BEFORE_OBJECTIVES | state["config"], trainer.config.to_dict())
     trainer.model.load_state_dict(weights)
     _load_tensors(trainer, tensors)
     trainer.step, trainer.seconds = state["step"], state["seconds"]
+    trainer.init_metadata = metadata["training"].get("init")
     # A file is known by its path; one that is new to the mix starts at its beginning.
     paths = [source["path"] for source in state["config"]["data"]["train"]]
     starts = dict(zip(paths, state["plan"]["round_start"], strict=True))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from model.data import PairFile
+from model.checkpoint import Checkpoint, load_checkpoint
 from model.tokenizer import Tokenizer
 from model.training.config import TrainingConfig
-from model.training.data import build_plan, read_dev, read_source, train_tokenizer
+from model.training.data import build_plan
+from model.training.objectives import OBJECTIVES
 from model.training.reports import Progress
 from model.training.resume import last_checkpoint
 from model.training.trainer import Trainer
@@ -19,26 +21,38 @@ from model.training.trainer import Trainer
 def train(config: TrainingConfig, folder: Path, data_root: Path, device: torch.device, progress: Progress) -> Path:
     """Train in `folder`, or take up what stands there; returns the folder of the final checkpoint.
 
-    Raises DataError for the data, CheckpointError where what stands there is of another run, TrainingError where the
-    loss diverges, and Stopped when a signal asked for an end.
+    Raises DataError for the data, CheckpointError where what stands there is of another run or the checkpoint to start
+    from does not fit, TrainingError where the loss diverges, and Stopped when a signal asked for an end.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    languages = config.data.languages
-    files = [read_source(source, data_root, languages, progress.note) for source in config.data.train]
-    dev_sets = {source.name: read_dev(source, data_root) for source in config.data.dev}
-    tokenizer = _tokenizer(folder, files, config, progress)
-    model = config.transformer_config(tokenizer.vocab_size)
-    plan = build_plan(files, tokenizer, model, config, progress.note)
-    trainer = Trainer(config, folder, tokenizer, plan, dev_sets, device)
+    kind = OBJECTIVES[config.objective.kind]
+    initial = _initial(config, folder)
+    files = [kind.read(source, config, data_root, progress.note) for source in config.data.train]
+    dev = {source.name: kind.read_dev(source, data_root) for source in config.data.dev}
+    tokenizer = kind.prepare_tokenizer(_tokenizer(folder, initial, files, config, progress))
+    objective = kind(config, tokenizer, config.transformer_config(tokenizer.vocab_size), dev)
+    plan = build_plan(files, objective, config, progress.note)
+    trainer = Trainer(config, folder, tokenizer, plan, objective, device, initial)
     progress.note(f"{trainer.model.num_parameters():,} parameters on {device}, {torch.get_num_threads()} threads")
     trainer.run(progress)
     return folder / "final"
 
 
-def _tokenizer(folder: Path, files: Sequence[PairFile], config: TrainingConfig, progress: Progress) -> Tokenizer:
-    """The tokenizer of the run that stands in the folder; a new run learns its own."""
+def _initial(config: TrainingConfig, folder: Path) -> Checkpoint | None:
+    """What a new run starts from; one that goes on has it in its weights."""
+    if config.init is None or last_checkpoint(folder) is not None:
+        return None
+    return load_checkpoint(Path(config.init.checkpoint))
+
+
+def _tokenizer(
+    folder: Path, initial: Checkpoint | None, files: Sequence[Any], config: TrainingConfig, progress: Progress
+) -> Tokenizer:
+    """The tokenizer of the run that stands in the folder; a new run takes one over, or learns its own."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is not None:
         return Tokenizer.load(checkpoint / "tokenizer.json")
+    if initial is not None:
+        return initial.tokenizer
     progress.note(f"learning a vocabulary of {config.tokenizer.vocab_size} tokens ({config.tokenizer.kind})")
-    return train_tokenizer(files, config)
+    return OBJECTIVES[config.objective.kind].learn_tokenizer(files, config)

@@ -1,10 +1,10 @@
-"""The training loop: teacher forcing, resumed from its last checkpoint whenever it is started again."""
+"""The training loop, whatever is learned; resumed from its last checkpoint whenever it is started again."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,18 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from model.checkpoint import Checkpoint, save_checkpoint
-from model.evaluation import evaluate_pairs
 from model.tokenizer import Tokenizer
 from model.training import resume
-from model.training.batches import Batch, BatchPlan, split
+from model.training.batches import BatchPlan, move, split
 from model.training.config import TrainingConfig
-from model.training.loss import smoothed_cross_entropy
+from model.training.init import take_encoder
+from model.training.objectives.base import Objective
 from model.training.optimizers import build_optimizers, rate, set_rate
 from model.training.reports import Metrics, Progress
 from model.training.signals import Stopped, StopRequest
 from model.transformer import Transformer
-
-DevSets = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class TrainingError(RuntimeError):
@@ -41,14 +39,18 @@ class Trainer:
         folder: Path,
         tokenizer: Tokenizer,
         plan: BatchPlan,
-        dev_sets: DevSets,
+        objective: Objective[Any, Any, Any],
         device: torch.device,
+        initial: Checkpoint | None = None,
     ) -> None:
         self.config, self.folder, self.tokenizer = config, folder, tokenizer
-        self.plan, self.dev_sets, self.device = plan, dev_sets, device
+        self.plan, self.objective, self.device = plan, objective, device
         torch.manual_seed(config.seed)
         model_config = config.transformer_config(tokenizer.vocab_size)
-        self.model = Transformer(model_config).to(device)
+        self.model = Transformer(model_config)
+        self.init_metadata = take_encoder(self.model, initial, config) if initial else None
+        """What a run that started from another checkpoint owes to it; kept with its own."""
+        self.model.to(device)
         self.average = Transformer(model_config).to(device).eval().requires_grad_(False)
         self.average.load_state_dict(self.model.state_dict())
         self.workers = _workers(device, model_config.dropout)
@@ -77,8 +79,8 @@ class Trainer:
     def _train(self, progress: Progress, stop: StopRequest) -> None:
         last_save = tick = time.monotonic()
         for batch in self.plan.batches(self.step):
-            loss, norm = self.train_step(batch.to(self.device))
-            num_labels = int((batch.labels != self.plan.pad_id).sum())
+            loss, norm = self.train_step(move(batch, self.device))
+            num_labels = self.objective.num_labels(batch)
             self.metrics.step(self.step, loss, num_labels)
             progress.step(self.step, self.config.max_steps, loss, num_labels, norm)
             self.seconds += time.monotonic() - tick
@@ -95,8 +97,8 @@ class Trainer:
                 raise Stopped(stopped_by, self.step)
             tick = time.monotonic()
 
-    def train_step(self, batch: Batch) -> tuple[float, float]:
-        """One update; returns the loss per label (nats, smoothing included) and the gradient's norm before clipping."""
+    def train_step(self, batch: Any) -> tuple[float, float]:
+        """One update; returns the loss per label (nats, as it is minimised) and the gradient's norm before clipping."""
         self.model.train()
         set_rate(self.optimizers, rate(self.step, self.config.optimizer, self.config.max_steps))
         loss = self._set_gradients(batch)
@@ -113,13 +115,13 @@ class Trainer:
         self._update_average()
         return loss, norm.item()
 
-    def _set_gradients(self, batch: Batch) -> float:
+    def _set_gradients(self, batch: Any) -> float:
         """Compute the gradients of a batch in parts, added in their order, so that the sum can be repeated."""
         parts = split(batch, self.config.micro_batch_tokens)
-        num_labels = (batch.labels != self.plan.pad_id).sum()
+        num_labels = self.objective.num_labels(batch)
         parameters = list(self.model.parameters())
 
-        def gradients(part: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        def gradients(part: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
             loss = self.loss(part) / num_labels
             return loss.detach(), torch.autograd.grad(loss, parameters)
 
@@ -133,13 +135,9 @@ class Trainer:
             parameter.grad = gradient
         return total.item()
 
-    def _loss(self, batch: Batch) -> Tensor:
-        """The loss summed over the labels of a batch; padding has none."""
+    def _loss(self, batch: Any) -> Tensor:
         with self._autocast():
-            states = self.model(batch.input_ids, batch.source_ids, batch.source_lengths)
-            is_label = batch.labels != self.plan.pad_id
-            logits = self.model.project(states[is_label])  # (labels,V)
-        return smoothed_cross_entropy(logits.float(), batch.labels[is_label], self.config.label_smoothing)
+            return self.objective.loss(self.model, batch)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         is_wanted = self.config.autocast == "bf16" or (self.config.autocast == "auto" and has_fast_bf16(self.device))
@@ -155,31 +153,27 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         """The averaged model with its description."""
-        first, second = self.config.data.languages
         metadata = {
             **self.config.metadata,
             "name": self.config.name,
-            "task": "translate",
-            "languages": [first, second],
-            "directions": [[first, second], [second, first]],
+            **self.objective.metadata(),
             "training": {
+                "objective": self.config.objective.kind,
                 "steps": self.step,
                 "hours": round(self.seconds / 3600, 2),
                 "data": [{"path": s.path, "weight": s.weight, "licence": s.licence} for s in self.config.data.train],
                 "scores": self.metrics.last_scores,
+                **({"init": self.init_metadata} if self.init_metadata else {}),
             },
         }
         return Checkpoint(self.average, self.tokenizer, metadata)
 
     def evaluate(self, progress: Progress) -> None:
-        """Greedy BLEU and chrF of the averaged weights on every development set, in both directions."""
-        checkpoint = self.checkpoint()
-        for name, pairs in self.dev_sets.items():
-            for result in evaluate_pairs(checkpoint, pairs):
-                title = f"{name} {result.source_language}-{result.target_language}"
-                bleu, chrf = result.score.bleu, result.score.chrf
-                self.metrics.score(self.step, title, bleu, chrf)
-                progress.note(f"step {self.step}: {title} BLEU {bleu:.2f} chrF {chrf:.2f}")
+        """Score the averaged weights on the development sets."""
+        for name, values in self.objective.evaluate(self.checkpoint()):
+            self.metrics.score(self.step, name, values)
+            told = " ".join(f"{measure} {value:.4g}" for measure, value in values.items())
+            progress.note(f"step {self.step}: {name} {told}")
         self.metrics.save()
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from model.checkpoint import Checkpoint
 from model.config import ModelConfig
 from model.data import PairFile
 from model.tokenizer import Tokenizer, language_tag, train
-from model.training.config import DataConfig, OptimizerConfig, PairSource, TokenizerConfig, TrainingConfig
+from model.training.config import DataConfig, OptimizerConfig, TokenizerConfig, TrainingConfig, TrainSource
 from model.training.data import build_plan
+from model.training.objectives import OBJECTIVES
 from model.training.trainer import Trainer
 from model.transformer import Transformer
 
@@ -103,7 +105,7 @@ def training_config(**changes: Any) -> TrainingConfig:
         "model": model,
         "optimizer": OptimizerConfig(**optimizer),
         "tokenizer": TokenizerConfig(vocab_size=360),
-        "data": DataConfig(("en", "de"), (PairSource("pairs.tsv"),), (), 64),
+        "data": DataConfig(("en", "de"), (TrainSource("pairs.tsv"),), (), 64),
         "max_steps": 10,
         "max_batch_tokens": 256,
         "save_every_seconds": 1e9,
@@ -119,8 +121,11 @@ def make_trainer(
     tokenizer: Tokenizer,
     pairs: Sequence[tuple[str, str]] = PAIRS,
     report: Callable[[str], None] = lambda text: None,
+    initial: Checkpoint | None = None,
 ) -> Trainer:
     """A trainer of one file of pairs, as `model.training.run` makes it."""
-    files = [pair_file(pairs)]
-    plan = build_plan(files, tokenizer, config.transformer_config(tokenizer.vocab_size), config, report)
-    return Trainer(config, folder, tokenizer, plan, {}, torch.device("cpu"))
+    kind = OBJECTIVES[config.objective.kind]
+    tokenizer = kind.prepare_tokenizer(tokenizer)
+    objective = kind(config, tokenizer, config.transformer_config(tokenizer.vocab_size), {})
+    plan = build_plan([pair_file(pairs)], objective, config, report)
+    return Trainer(config, folder, tokenizer, plan, objective, torch.device("cpu"), initial)

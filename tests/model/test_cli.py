@@ -60,7 +60,7 @@ def test_train_then_evaluate(workshop: Path, capsys: pytest.CaptureFixture[str])
     log = capsys.readouterr().err
     assert "pairs.tsv: 20 pairs, 1 lines left out (not two columns)" in log
     assert "learning a vocabulary of 360 tokens (bpe)" in log
-    assert "step 3: dev en-de BLEU" in log
+    assert "step 3: dev en-de bleu" in log
     assert f"the trained model is in {workshop / 'run' / 'final'}" in log.splitlines()[-1]
     metadata = json.loads((workshop / "run" / "final" / "metadata.json").read_text("utf-8"))
     assert metadata["directions"] == [["en", "de"], ["de", "en"]]
@@ -134,8 +134,8 @@ def test_bad_arguments_are_told_by_the_parser(
     ("arguments", "words"),
     [
         ([], ["train", "evaluate", "examples:", "exit status:"]),
-        (["train"], ["--data", "$POLYHEAD_DATA", "goes on from its last save", "--threads"]),
-        (["evaluate"], ["--beam-size", "--json", "BLEU and chrF", "default: 1"]),
+        (["train"], ["--data", "$POLYHEAD_DATA", "goes on from its last save", "--threads", "--init"]),
+        (["evaluate"], ["--beam-size", "--json", "BLEU and chrF", "Spearman's rho", "default: 1"]),
     ],
 )
 def test_help_names_what_there_is(capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]) -> None:

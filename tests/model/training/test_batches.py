@@ -6,28 +6,30 @@ import pytest
 import torch
 
 from model.decoding import pad
-from model.training.batches import Batch, BatchPlan, Example, Stream, cut, split
-from tests.model.samples import make_config, random_rows
+from model.training.batches import BatchPlan, Example, Stream, cut, split
+from model.training.objectives.translation import Translation, TranslationBatch, TranslationExample
+from tests.model.samples import make_config, random_rows, tiny_tokenizer, training_config
 
 CONFIG = make_config(vocab_size=1000)
+TRANSLATION = Translation(training_config(), tiny_tokenizer(), CONFIG, {})
 
 
 def examples(count: int, first_id: int = 10, seed: int = 0) -> list[Example]:
     """Examples whose first source id is their own, so that each can be told from the others."""
     lengths = [1 + (index * 7 + seed) % 11 for index in range(count)]
     rows = random_rows(lengths, 1000, seed)
-    return [Example([first_id + index, *row], row) for index, row in enumerate(rows)]
+    return [TranslationExample([first_id + index, *row], row) for index, row in enumerate(rows)]
 
 
 def plan(*streams: Stream, seed: int = 1, round_examples: int = 32) -> BatchPlan:
-    return BatchPlan(streams, 64, seed, CONFIG, round_examples)
+    return BatchPlan(streams, 64, seed, TRANSLATION, round_examples)
 
 
-def seen(batches: Sequence[Batch]) -> list[int]:
+def seen(batches: Sequence[TranslationBatch]) -> list[int]:
     return [int(first) for batch in batches for first in batch.source_ids[:, 0]]
 
 
-def same(left: Sequence[Batch], right: Sequence[Batch]) -> bool:
+def same(left: Sequence[TranslationBatch], right: Sequence[TranslationBatch]) -> bool:
     pairs = [(a, b) for one, other in zip(left, right, strict=True) for a, b in zip(one, other, strict=True)]
     return all(torch.equal(a, b) for a, b in pairs)
 
@@ -44,13 +46,13 @@ def test_every_example_comes_once_a_pass() -> None:
 
 def test_a_stream_draws_each_example_once_before_any_comes_again() -> None:
     stream = Stream(examples(7), seed=3)
-    drawn = [example.source[0] for count in (3, 5, 4, 2) for example in stream.draw(count)]
+    drawn = [example[0][0] for count in (3, 5, 4, 2) for example in stream.draw(count)]
     assert sorted(drawn[:7]) == sorted(drawn[7:]) == list(range(10, 17))
     assert drawn[:7] != drawn[7:]
 
 
 def test_a_batch_holds_the_examples_as_the_decoder_needs_them() -> None:
-    batch = next(plan(Stream([Example([4, 5, 6], [7, 8])], seed=1), round_examples=1).batches(0))
+    batch = next(plan(Stream([TranslationExample([4, 5, 6], [7, 8])], seed=1), round_examples=1).batches(0))
     assert batch.source_ids.tolist() == [[4, 5, 6]]
     assert batch.source_lengths.tolist() == [3]
     assert batch.input_ids.tolist() == [[CONFIG.bos_id, 7, 8]]
@@ -61,7 +63,7 @@ def test_padded_batches_keep_the_budget() -> None:
     for batch in islice(plan(Stream(examples(50), seed=3)).batches(0), 40):
         width = max(batch.source_ids.shape[1], batch.labels.shape[1])
         assert width * len(batch.labels) <= 64
-    assert [len(group) for group in cut([Example([4] * 9, [5])] * 3, 8)] == [1, 1, 1]
+    assert [len(group) for group in cut([TranslationExample([4] * 9, [5])] * 3, 8, TRANSLATION.length)] == [1, 1, 1]
 
 
 def test_examples_of_like_length_stand_together() -> None:
@@ -71,7 +73,7 @@ def test_examples_of_like_length_stand_together() -> None:
 
 
 def test_the_order_follows_from_the_seed() -> None:
-    def run(seed: int) -> list[Batch]:
+    def run(seed: int) -> list[TranslationBatch]:
         return list(islice(plan(Stream(examples(50), seed=seed), seed=seed).batches(0), 20))
 
     assert same(run(1), run(1))
@@ -118,7 +120,7 @@ def test_a_tiny_file_is_not_rounded_away() -> None:
 
 
 def test_split_cuts_by_rows_and_loses_nothing() -> None:
-    batch = Batch(
+    batch = TranslationBatch(
         pad(random_rows([5] * 10), 0), torch.full((10,), 5), pad(random_rows([6] * 10), 0), pad([[7] * 6] * 10, 0)
     )
     parts = split(batch, 18)

@@ -70,10 +70,10 @@ def test_shipped_configurations_are_sound(path: Path) -> None:
         ('kind = "muon"', 'kind = "sgd"', "optimizer.kind is 'sgd': input should be 'adam' or 'muon'"),
         ("weight = 2", "weight = 0", "data.train.1.weight is 0: input should be greater than 0"),
         ("weight = 2", "wait = 2", "data.train.1.wait: is no field of a training configuration"),
-        ('languages = ["en", "de"]', 'languages = ["en"]', "data.languages.1: is missing"),
+        ('languages = ["en", "de"]', 'languages = ["en"]', "data.languages is ['en'], it must be two different codes"),
         ('["en", "de"]', '["en", "en"]', "data.languages is ['en', 'en'], it must be two different codes"),
         ("num_heads = 2", "num_heads = 5", "model: d_model 16 is not a multiple of num_heads 5"),
-        ("num_heads = 2", "vocab_size = 9", "model.vocab_size is set: it is tokenizer.vocab_size that decides"),
+        ("num_heads = 2", "vocab_size = 9", "model.vocab_size is set: it is the tokenizer that decides"),
         ("max_tokens = 64", "max_tokens = 999", "max_batch_tokens is 256, below data.max_tokens 999"),
         (
             'path = "a.tsv"',
@@ -95,7 +95,7 @@ def test_a_fault_is_named(tmp_path: Path, old: str, new: str, message: str) -> N
 
 def test_other_architectures_are_refused_before_anything_is_read(tmp_path: Path) -> None:
     text = GOOD.replace('"encoder_decoder"', '"decoder"').replace("num_encoder_layers = 1\n", "")
-    with pytest.raises(ConfigError, match="architecture is 'decoder', pairs need 'encoder_decoder'"):
+    with pytest.raises(ConfigError, match="architecture is 'decoder', objective 'translation' needs 'encoder_decoder'"):
         load_training_config(write(tmp_path, text))
 
 

@@ -36,7 +36,7 @@ def run(metrics: Metrics, first: int, last: int) -> None:
     for step in range(first, last + 1):
         metrics.step(step, 10 / step, step)
         if step % 30 == 0:
-            metrics.score(step, "dev en-de", step / 3, 50.0)
+            metrics.score(step, "dev en-de", {"bleu": step / 3, "chrf": 50.0})
 
 
 def test_a_row_is_the_mean_over_the_labels_since_the_row_before(tmp_path: Path) -> None:

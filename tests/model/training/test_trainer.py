@@ -15,7 +15,7 @@ from model.tokenizer import Tokenizer
 from model.training import resume
 from model.training import trainer as trainer_module
 from model.training.batches import split
-from model.training.config import DataConfig, PairSource
+from model.training.config import DataConfig, TrainSource
 from model.training.reports import Progress
 from model.training.signals import Stopped
 from model.training.trainer import Trainer, TrainingError
@@ -176,24 +176,24 @@ def test_a_run_can_be_shortened_to_where_it_stands(tmp_path: Path, tokenizer: To
     assert torch.equal(final.model.final_bias, shortened.average.final_bias.half().float())
 
 
-def data(*sources: PairSource) -> dict[str, Any]:
+def data(*sources: TrainSource) -> dict[str, Any]:
     return {"data": DataConfig(("en", "de"), sources, (), 64)}
 
 
 def test_positions_in_the_data_follow_the_files_when_the_mix_changes(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def trainer(*sources: PairSource) -> Trainer:
-        made = make_trainer(training_config(**data(PairSource("pairs.tsv"))), tmp_path, tokenizer)
+    def trainer(*sources: TrainSource) -> Trainer:
+        made = make_trainer(training_config(**data(TrainSource("pairs.tsv"))), tmp_path, tokenizer)
         config = training_config(**data(*sources))
         made.config, made.plan.streams = config, [made.plan.streams[0]] * len(sources)
         made.plan.round_start = [0] * len(sources)
         return made
 
-    first = trainer(PairSource("a.tsv"), PairSource("b.tsv"), PairSource("c.tsv"))
+    first = trainer(TrainSource("a.tsv"), TrainSource("b.tsv"), TrainSource("c.tsv"))
     first.plan.round_start, first.plan.round = [10, 20, 30], 3
     resume.save(first)
-    second = trainer(PairSource("c.tsv", weight=0.5), PairSource("new.tsv", from_step=3), PairSource("a.tsv"))
+    second = trainer(TrainSource("c.tsv", weight=0.5), TrainSource("new.tsv", from_step=3), TrainSource("a.tsv"))
     resume.load(second)
     assert second.plan.round_start == [30, 0, 10]
     assert second.plan.round == 3
@@ -205,7 +205,7 @@ def test_positions_in_the_data_follow_the_files_when_the_mix_changes(
         ({"model": {"d_ff": 48}}, "was trained with model = .*'d_ff': 32.* now says .*'d_ff': 48"),
         ({"seed": 2}, "seed = 1, the configuration now says 2"),
         ({"optimizer": {"kind": "adam"}}, "optimizer.kind = muon, the configuration now says adam"),
-        ({"data": DataConfig(("de", "en"), (PairSource("pairs.tsv"),), (), 64)}, r"data.languages = \['en', 'de'\]"),
+        ({"data": DataConfig(("de", "en"), (TrainSource("pairs.tsv"),), (), 64)}, r"data.languages = \['en', 'de'\]"),
     ],
 )
 def test_what_the_weights_depend_on_may_not_change(
