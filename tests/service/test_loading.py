@@ -8,7 +8,7 @@ import pytest
 
 from export.bundle import Bundle
 from service.errors import StartupError
-from service.loading import choose_device, choose_num_loops, choose_precision
+from service.loading.choices import choose_device, choose_num_loops, choose_precision
 from service.settings import Settings
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

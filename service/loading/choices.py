@@ -1,0 +1,60 @@
+"""Which device, precision and number of loops a model gets: from the settings, the bundle and the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from export.bundle import Bundle
+from service.errors import StartupError
+from service.settings import Settings
+
+Device = Literal["cpu", "cuda"]
+
+PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "fp32"), "cuda": ("fp16", "fp32")}
+"""What each device runs, the fastest first."""
+
+_CUDA_PROVIDER = "CUDAExecutionProvider"
+
+
+def choose_device(wanted: Literal["auto", "cpu", "cuda"], providers: tuple[str, ...]) -> Device:
+    """The device to run on; StartupError when CUDA is asked for and ONNX Runtime was built without it."""
+    if wanted == "auto":
+        return "cuda" if _CUDA_PROVIDER in providers else "cpu"
+    if wanted == "cuda" and _CUDA_PROVIDER not in providers:
+        raise StartupError(
+            f"POLYHEAD_DEVICE (--device) is 'cuda', but this ONNX Runtime offers only {', '.join(providers)}: install "
+            "polyhead[gpu] in place of polyhead[cpu] (make serve GPU=1), or choose cpu"
+        )
+    return wanted
+
+
+def choose_precision(bundle: Bundle, device: Device, wanted: str, exact: Sequence[str] = ()) -> str:
+    """The precision to load; StartupError when the bundle lacks it or the device does not run it.
+
+    `auto` takes the fastest, or the fastest of `exact` where the bundle has one of those.
+    """
+    usable = [precision for precision in PRECISIONS[device] if precision in bundle.precisions]
+    if wanted == "auto" and usable:
+        return next((precision for precision in usable if precision in exact), usable[0])
+    if wanted in usable:
+        return wanted
+    raise StartupError(
+        f"bundle {bundle.path} cannot run in the precision {wanted!r} on {device}: it holds "
+        f"{', '.join(bundle.precisions)}, and {device} runs {', '.join(PRECISIONS[device])}"
+    )
+
+
+def choose_num_loops(settings: Settings, device: Device, num_cores: int) -> int:
+    """Loops of one engine: those asked for, else one on a GPU, and on the CPU as many as the cores carry."""
+    if settings.loops:
+        return settings.loops
+    return 1 if device == "cuda" else max(1, num_cores // settings.threads)
+
+
+def usable_cores() -> int:
+    """The CPU cores that this process may use, which in a container can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
