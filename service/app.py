@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from service.documents import DocumentTranslator
+from service.embedding import Embedder
 from service.error_handlers import install_error_handlers
 from service.file_store import FileStore
 from service.health import HealthCheck
@@ -24,16 +25,39 @@ from service.middleware import (
 )
 from service.models import ModelLoader, ModelRegistry
 from service.rate_limit import RateLimiter
-from service.routes import files, frontend, languages, operations, pages, translate
+from service.routes import (
+    embed,
+    files,
+    frontend,
+    languages,
+    openai_embeddings,
+    openai_models,
+    operations,
+    pages,
+    tokens,
+    translate,
+)
 from service.services import Services
 from service.settings import Settings
 from service.text.detect import Detector
+from service.tokenization import TokenizationPool
 from service.translation import Translator
 from service.version import version
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (translate.router, languages.router, files.router, frontend.router, operations.router, pages.router)
+ROUTERS = (
+    translate.router,
+    languages.router,
+    files.router,
+    frontend.router,
+    embed.router,
+    tokens.router,
+    openai_embeddings.router,
+    openai_models.router,
+    operations.router,
+    pages.router,
+)
 
 _MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
 
@@ -58,7 +82,7 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
     app = FastAPI(
         title="Polyhead",
         version=version(),
-        description="Translation with LibreTranslate's protocol.",
+        description="Translation with LibreTranslate's protocol, embeddings with TEI's and OpenAI's.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -74,12 +98,15 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
 def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> Services:
     """What the routes need, wired together."""
     translator = Translator(registry, settings, Detector([language.code for language in registry.languages]))
+    tokenization = TokenizationPool(settings.tokenization_workers)
     return Services(
         settings=settings,
         metrics=metrics,
         registry=registry,
         translator=translator,
         documents=DocumentTranslator(translator, settings.max_concurrent_files),
+        embedder=Embedder(registry, tokenization),
+        tokenization=tokenization,
         files=FileStore(max_bytes=settings.max_stored_file_bytes, lifetime_seconds=settings.file_lifetime_seconds),
         limiter=RateLimiter(settings.requests_per_minute),
         health=HealthCheck(registry, settings.health_timeout_seconds),
@@ -124,5 +151,6 @@ async def _stop(services: Services) -> None:
         for engine in engines:
             engine.close()
         await asyncio.to_thread(services.documents.close)
+        await asyncio.to_thread(services.tokenization.close)
         services.files.close()
     logger.info("all models have stopped")

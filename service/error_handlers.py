@@ -1,7 +1,8 @@
 """The only place where errors become statuses and bodies.
 
 Two shapes leave the server: OpenAI's `{"error": {"message", "type", "param", "code"}}` under /v1/, and
-`{"error": message, "error_type": kind}` everywhere else, which the clients of LibreTranslate, TEI and TGI read.
+`{"error": message, "error_type": kind}` everywhere else, which the clients of LibreTranslate, TEI and TGI read. The
+protocols differ in a few statuses too, and TEI writes its kinds in capitals: "Validation".
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from service.files import DocumentError
 logger = logging.getLogger(__name__)
 
 OPENAI_PREFIX = "/v1/"
+TEI_PATHS = frozenset({"/embed", "/embed_all", "/tokenize", "/decode"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,15 @@ class Answer:
 
 ANSWERS: dict[type[Exception], Answer] = {
     errors.InvalidRequestError: Answer(400, "validation"),
+    errors.InputError: Answer(422, "validation"),
+    errors.EmptyInputError: Answer(400, "empty"),
+    errors.TokenIdError: Answer(422, "tokenizer"),
     errors.InvalidApiKeyError: Answer(403, "authentication"),
     errors.NotFoundError: Answer(404, "not_found"),
     errors.BodyTooLargeError: Answer(413, "payload_too_large"),
     errors.SlowdownError: Answer(429, "overloaded"),
     errors.ClientDisconnectedError: Answer(499, "client_disconnected"),
+    errors.ModelOutputError: Answer(424, "backend"),
     errors.UnhealthyError: Answer(503, "unhealthy"),
     errors.ShuttingDownError: Answer(503, "unhealthy"),
     errors.RequestTimeoutError: Answer(504, "timeout"),
@@ -55,7 +61,30 @@ ANSWERS: dict[type[Exception], Answer] = {
     Exception: Answer(500, "internal", "Internal server error"),
 }
 
+TEI_ANSWERS: dict[type[Exception], Answer] = {
+    errors.ApiKeyRequiredError: Answer(401, "authentication"),
+    errors.InvalidApiKeyError: Answer(401, "authentication"),
+    errors.UnknownModelError: Answer(404, "not_found"),
+    engine_errors.RequestTooLargeError: Answer(422, "validation"),
+}
+"""Where TEI's protocol differs from `ANSWERS`."""
+
+OPENAI_ANSWERS: dict[type[Exception], Answer] = {
+    errors.InputError: Answer(400, "validation"),
+    errors.TokenIdError: Answer(400, "tokenizer"),
+    errors.ApiKeyRequiredError: Answer(401, "invalid_api_key"),
+    errors.InvalidApiKeyError: Answer(401, "invalid_api_key"),
+    errors.UnknownModelError: Answer(404, "model_not_found"),
+    errors.NoModelError: Answer(404, "model_not_found"),
+    errors.ModelOutputError: Answer(500, "backend"),
+    RequestValidationError: Answer(400, "validation"),
+}
+"""Where OpenAI's protocol differs from `ANSWERS`."""
+
 _HTTP_KINDS = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
+
+_FAULTS = {424, 500}
+"""Statuses for what is the server's own fault, and is logged with its cause."""
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -75,24 +104,38 @@ def error_response(path: str, error: Exception) -> JSONResponse:
     if isinstance(error, HTTPException):
         answer = Answer(error.status_code, _HTTP_KINDS.get(error.status_code, "http"), str(error.detail))
     else:
-        answer = next(ANSWERS[base] for base in type(error).__mro__ if base in ANSWERS)
-    if answer.status == 500:
+        answers = {**ANSWERS, **_differences(path)}
+        answer = next(answers[base] for base in type(error).__mro__ if base in answers)
+    if answer.status in _FAULTS:
         logger.error("unexpected error at %s", path, exc_info=error)
     if isinstance(error, RequestValidationError):
         message, parameter = _first_problem(error)
     else:
         message, parameter = answer.message or str(error), getattr(error, "parameter", None)
     return JSONResponse(
-        _body(path, answer, message, parameter) | _details(error), status_code=answer.status, headers=_headers(error)
+        _body(path, answer, message, parameter) | _details(error),
+        status_code=answer.status,
+        headers=_headers(error, answer.status),
     )
+
+
+def _differences(path: str) -> Mapping[type[Exception], Answer]:
+    if path.startswith(OPENAI_PREFIX):
+        return OPENAI_ANSWERS
+    return TEI_ANSWERS if path in TEI_PATHS else {}
 
 
 def _body(path: str, answer: Answer, message: str, parameter: str | None) -> dict[str, Any]:
     if not path.startswith(OPENAI_PREFIX):
-        return {"error": message, "error_type": answer.error_type}
+        kind = _camel_case(answer.error_type) if path in TEI_PATHS else answer.error_type
+        return {"error": message, "error_type": kind}
     default = "invalid_request_error" if answer.status < 500 else "server_error"
     kind = _OPENAI_TYPES.get(answer.status, default)
     return {"error": {"message": message, "type": kind, "param": parameter, "code": answer.error_type}}
+
+
+def _camel_case(kind: str) -> str:
+    return "".join(part.capitalize() for part in kind.split("_"))
 
 
 def _details(error: Exception) -> dict[str, Any]:
@@ -100,7 +143,9 @@ def _details(error: Exception) -> dict[str, Any]:
     return {"status": str(error), "models": error.models} if isinstance(error, errors.UnhealthyError) else {}
 
 
-def _headers(error: Exception) -> Mapping[str, str] | None:
+def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, HTTPException):
         return error.headers  # a 405 names the methods that are allowed
     if isinstance(error, errors.SlowdownError | engine_errors.OverloadedError):

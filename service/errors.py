@@ -10,7 +10,10 @@
     │   ├── UnknownModelError            ... or for a model that is not loaded
     │   ├── ModelTaskError               ... or for a model that is loaded for another task
     │   ├── TextTooLongError             ... or exceeds the text or the batch limit
-    │   └── ApiKeyRequiredError          ... or carries no API key where one is needed
+    │   ├── ApiKeyRequiredError          ... or carries no API key where one is needed
+    │   └── InputError                   ... or has an input that a model cannot take
+    │       ├── EmptyInputError          ... there is nothing in it
+    │       └── TokenIdError             ... a token id that the model does not have
     ├── InvalidApiKeyError               the API key is not one of ours
     ├── NotFoundError                    nothing has this name, or no longer
     │   └── NoModelError                 ... no model is loaded for the task
@@ -19,6 +22,7 @@
     ├── RequestTimeoutError              the request's time is over
     ├── ClientDisconnectedError          the client left before the answer
     ├── UnhealthyError                   a model does not answer
+    ├── ModelOutputError                 a model answers, with what is no answer
     └── ShuttingDownError                the server ends, and the time to answer is over
 
 None of these knows a status code: `service/error_handlers.py` alone maps them, and those of `service.engine.errors`.
@@ -121,6 +125,27 @@ class ApiKeyRequiredError(InvalidRequestError):
         )
 
 
+class InputError(InvalidRequestError):
+    """An input of the model, or an option for it, that cannot be served: what TEI and TGI call validation."""
+
+
+class EmptyInputError(InputError):
+    """No input, or one with nothing in it."""
+
+    def __init__(self, parameter: str) -> None:
+        super().__init__(f"`{parameter}` cannot be empty", parameter=parameter)
+
+
+class TokenIdError(InputError):
+    """A token id that is not in the model's vocabulary."""
+
+    def __init__(self, token_id: int, vocab_size: int, *, parameter: str) -> None:
+        super().__init__(
+            f"Tokenizer error: `{parameter}` has the token id {quoted(token_id)}, allowed: 0 to {vocab_size - 1}",
+            parameter=parameter,
+        )
+
+
 class InvalidApiKeyError(ServiceError):
     """The request carries a key that is not one of the server's."""
 
@@ -177,6 +202,10 @@ class ShuttingDownError(ServiceError):
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down")
+
+
+class ModelOutputError(ServiceError):
+    """The model computed something that is no answer, such as numbers that are not finite."""
 
 
 class UnhealthyError(ServiceError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,6 +150,7 @@ class ModelRegistry:
 
     def __init__(self, models: Sequence[LoadedModel]) -> None:
         self.models = tuple(models)
+        self.loaded_at = int(time.time())  # seconds since 1970
         names = [model.name for model in self.models]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise StartupError(f"two bundles have the name {', '.join(repeated)}: rename or remove one of them")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.types import Scope
 
+from service.engine.embedding import EmbeddingResult
 from service.engine.types import GenerationResult
 
 _KEY = "record"
@@ -17,7 +18,8 @@ _KEY = "record"
 class RequestRecord:
     """One request's identity and cost. Never its text, and never a key.
 
-    `queue_seconds` and `inference_seconds` are the longest of its sentences', which run side by side.
+    `queue_seconds` and `inference_seconds` are the longest of its sentences or inputs, which run side by
+    side.
     """
 
     request_id: str
@@ -27,10 +29,11 @@ class RequestRecord:
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
 
-    def add(self, result: GenerationResult) -> None:
-        """Count one sentence."""
+    def add(self, result: GenerationResult | EmbeddingResult) -> None:
+        """Count one sentence, or one input."""
         self.num_input_tokens += result.num_input_tokens
-        self.num_output_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
+        if isinstance(result, GenerationResult):
+            self.num_output_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
         self.queue_seconds = max(self.queue_seconds, result.queue_seconds)
         self.inference_seconds = max(self.inference_seconds, result.inference_seconds)
 

@@ -105,14 +105,16 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
     return values
 
 
-def validate(model: type[ModelT], fields: RequestFields) -> ModelT:
-    """The fields as a `model`; InvalidRequestError names the first that does not fit, its value and what is allowed."""
+def validate(
+    model: type[ModelT], fields: RequestFields, error_class: type[InvalidRequestError] = InvalidRequestError
+) -> ModelT:
+    """The fields as a `model`; `error_class` names the first that does not fit, its value and what is allowed."""
     try:
         return model.model_validate(dict(fields.values))
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0]) if problem["loc"] else "request"
-        raise InvalidRequestError(
+        raise error_class(
             f"Invalid request: {name} parameter: {problem['msg']}. Given: {quoted(repr(problem['input']))}",
             parameter=name,
         ) from error

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.documents import DocumentTranslator
+from service.embedding import Embedder
 from service.errors import ApiKeyRequiredError, InvalidApiKeyError
 from service.file_store import FileStore
 from service.health import HealthCheck
@@ -19,6 +20,7 @@ from service.rate_limit import RateLimiter
 from service.records import RequestRecord, request_record
 from service.request_parsing import RequestFields, read_fields
 from service.settings import Settings
+from service.tokenization import TokenizationPool
 from service.translation import Translator
 
 
@@ -31,6 +33,8 @@ class Services:
     registry: ModelRegistry
     translator: Translator
     documents: DocumentTranslator
+    embedder: Embedder
+    tokenization: TokenizationPool
     files: FileStore
     limiter: RateLimiter
     health: HealthCheck
@@ -69,6 +73,11 @@ async def get_fields(request: Request, services: ServicesDep, record: RecordDep)
 
 
 FieldsDep = Annotated[RequestFields, Depends(get_fields)]
+
+
+async def require_bearer_key(request: Request, services: ServicesDep) -> None:
+    """For routes without a body: the key must be in the Authorization header."""
+    check_api_key(services.settings, _bearer_token(request))
 
 
 def check_api_key(settings: Settings, key: object) -> None:

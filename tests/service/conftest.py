@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,11 @@ from service.app import create_app
 from service.engine.observer import Observer
 from service.models import LoadedModel, ModelRegistry
 from service.settings import Settings
+from tests.service.embed_fakes import FakeEmbeddingEngine, fake_embedder
 from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
 
 Serve = Callable[..., "Running"]
+ServeEmbedder = Callable[..., "RunningEmbedder"]
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Running:
 
 
 @contextmanager
-def running(models: Callable[[FakeEngine], list[LoadedModel]] | None = None, **settings: Any) -> Iterator[Running]:
+def running(models: Callable[[FakeEngine], Sequence[LoadedModel]] | None = None, **settings: Any) -> Iterator[Running]:
     engines: list[FakeEngine] = []
 
     def load(settings: Settings, observer: Callable[[str], Observer]) -> ModelRegistry:
@@ -86,3 +88,48 @@ def serve() -> Iterator[Serve]:
     """Starts servers with settings of a test's own."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(running(**settings))
+
+
+@dataclass
+class RunningEmbedder:
+    """A server with a model for embeddings and a client for it."""
+
+    url: str
+    engine: FakeEmbeddingEngine
+    client: httpx.Client
+
+    def embed(self, inputs: Any, path: str = "/embed", **fields: Any) -> httpx.Response:
+        return self.client.post(path, json={"inputs": inputs} | fields)
+
+    def openai(self, value: Any, **fields: Any) -> httpx.Response:
+        return self.client.post("/v1/embeddings", json={"input": value} | fields)
+
+
+@contextmanager
+def running_embedder(
+    models: Callable[[FakeEmbeddingEngine], Sequence[LoadedModel]] | None = None, **settings: Any
+) -> Iterator[RunningEmbedder]:
+    engine = FakeEmbeddingEngine()
+
+    def both(translator: FakeEngine) -> Sequence[LoadedModel]:
+        return models(engine) if models else [fake_model(translator), fake_embedder(engine)]
+
+    with running(both, **settings) as served:
+        try:
+            yield RunningEmbedder(served.url, engine, served.client)
+        finally:
+            engine.release()
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Iterator[RunningEmbedder]:
+    """One server with a translator and an embedder for a whole module; tests leave its engine as they found it."""
+    with running_embedder() as served:
+        yield served
+
+
+@pytest.fixture
+def serve_embedder() -> Iterator[ServeEmbedder]:
+    """Starts such servers with settings of a test's own."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(running_embedder(**settings))

@@ -6,7 +6,9 @@ import asyncio
 import functools
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from model.tokenizer import Tokenizer, language_tag, train
 from service.engine.errors import DeadlineError, ModelUnavailableError, OverloadedError
@@ -14,6 +16,15 @@ from service.engine.observer import NullObserver, Observer
 from service.engine.types import EngineStats, GenerationResult, Hypothesis, InferenceRequest
 from service.models import LoadedModel, ModelLoader, ModelRegistry, TranslationModel
 from service.settings import Settings
+
+
+class TimedRequest(Protocol):
+    @property
+    def deadline(self) -> float | None: ...
+
+
+RequestT = TypeVar("RequestT", bound=TimedRequest)
+ResultT = TypeVar("ResultT")
 
 SENTENCES = (
     "Good morning, my friend.",
@@ -28,19 +39,17 @@ def tiny_tokenizer() -> Tokenizer:
     return train(SENTENCES, vocab_size=400, extra_tokens=[language_tag(code) for code in ("en", "de", "fr")])
 
 
-class FakeEngine:
-    """Translates by writing in capitals; hypothesis k > 0 gets k exclamation marks.
+class StandIn(ABC, Generic[RequestT, ResultT]):
+    """An engine's manners without its work.
 
     `hold` makes it wait until `release`; `max_waiting` is its waiting line; the rest counts what was done to it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, observer: Observer | None = None) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, observer: Observer | None = None) -> None:
         self._observer = observer or NullObserver()
-        self.translate: Callable[[str], str] = str.upper
         self.max_waiting = 10_000
         self.failure: Exception | None = None
-        self.requests: list[InferenceRequest] = []
+        self.requests: list[RequestT] = []
         self.num_running = 0
         self.num_cancelled = 0
         self.most_running = 0
@@ -56,11 +65,7 @@ class FakeEngine:
     def release(self) -> None:
         self._released.set()
 
-    def texts(self) -> list[str]:
-        """The source texts of all requests, in order."""
-        return [self._tokenizer.decode(request.input_ids) for request in self.requests]
-
-    async def run(self, requests: Sequence[InferenceRequest]) -> list[GenerationResult]:
+    async def run(self, requests: Sequence[RequestT]) -> list[ResultT]:
         if self.failure is not None:
             raise self.failure
         if self.num_running + len(requests) > self.max_waiting:
@@ -82,17 +87,8 @@ class FakeEngine:
             self.num_running -= len(requests)
         return [self._result(request, time.monotonic() - started) for request in requests]
 
-    def _result(self, request: InferenceRequest, seconds: float) -> GenerationResult:
-        text = self.translate(self._tokenizer.decode(request.input_ids))
-        ranked = [
-            Hypothesis(tuple(self._tokenizer.encode(text + "!" * rank)), -float(rank), True)
-            for rank in range(request.options.num_hypotheses)
-        ]
-        self.steps += 1
-        self._observer.on_queue(0.002)
-        self._observer.on_encode(1, request.num_tokens, 1)
-        self._observer.on_step(len(ranked), len(ranked), 0)
-        return GenerationResult(tuple(ranked), 0.002, seconds, request.num_tokens)
+    @abstractmethod
+    def _result(self, request: RequestT, seconds: float) -> ResultT: ...
 
     def stats(self) -> EngineStats:
         return EngineStats(self.num_running, 0, self.num_running, 64, self.steps, 0, 0.25, "close" not in self.calls)
@@ -109,6 +105,31 @@ class FakeEngine:
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+class FakeEngine(StandIn[InferenceRequest, GenerationResult]):
+    """Translates by writing in capitals; hypothesis k > 0 gets k exclamation marks."""
+
+    def __init__(self, tokenizer: Tokenizer, observer: Observer | None = None) -> None:
+        super().__init__(observer)
+        self._tokenizer = tokenizer
+        self.translate: Callable[[str], str] = str.upper
+
+    def texts(self) -> list[str]:
+        """The source texts of all requests, in order."""
+        return [self._tokenizer.decode(request.input_ids) for request in self.requests]
+
+    def _result(self, request: InferenceRequest, seconds: float) -> GenerationResult:
+        text = self.translate(self._tokenizer.decode(request.input_ids))
+        ranked = [
+            Hypothesis(tuple(self._tokenizer.encode(text + "!" * rank)), -float(rank), True)
+            for rank in range(request.options.num_hypotheses)
+        ]
+        self.steps += 1
+        self._observer.on_queue(0.002)
+        self._observer.on_encode(1, request.num_tokens, 1)
+        self._observer.on_step(len(ranked), len(ranked), 0)
+        return GenerationResult(tuple(ranked), 0.002, seconds, request.num_tokens)
 
 
 def dead_engine_error() -> ModelUnavailableError:

@@ -114,7 +114,12 @@ def test_server_errors_under_v1_are_typed_as_such() -> None:
 def test_the_frameworks_validation_has_our_shape() -> None:
     problem = {"loc": ("body", "n"), "msg": "Input should be a valid integer", "input": "x", "type": "int_parsing"}
     error = RequestValidationError([problem])
-    assert body_of("/embed", error) == {
+    assert body_of("/generate", error) == {
         "error": "Input validation error: n: Input should be a valid integer. Given: 'x'",
         "error_type": "validation",
     }
+
+
+def test_tei_writes_its_kinds_in_capitals() -> None:
+    assert body_of("/embed", errors.InputError("bad")) == {"error": "bad", "error_type": "Validation"}
+    assert body_of("/embed_all", errors.BodyTooLargeError(5))["error_type"] == "PayloadTooLarge"

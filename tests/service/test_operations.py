@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service.engine.errors import ModelUnavailableError
-from tests.service.conftest import Running, Serve
+from tests.service.conftest import Running, RunningEmbedder, Serve, ServeEmbedder
 
 
 def sample(served: Running, name: str) -> dict[str, float]:
@@ -93,6 +93,44 @@ def test_info_has_teis_fields_and_ours(server: Running) -> None:
     assert (model["name"], model["task"], model["device"], model["precision"]) == ("en-de", "translate", "cpu", "fp32")
     assert body["limits"]["max_text_characters"] == 100_000
     assert body["version"]
+
+
+def test_info_describes_the_model_that_embeds_where_there_is_one(embedder: RunningEmbedder) -> None:
+    body = embedder.client.get("/info").json()
+    assert body["model_id"] == body["served_model_name"] == "mini"
+    assert body["model_sha"] == "1" * 64
+    assert body["model_type"] == {"embedding": {"pooling": "mean"}}
+    assert (body["max_input_length"], body["max_client_batch_size"], body["auto_truncate"]) == (16, 32, True)
+    assert body["limits"]["max_client_batch_size"] == 32
+    translator, mini = body["models"]
+    assert (translator["name"], translator["max_source_tokens"]) == ("en-de", 64)
+    assert mini == {
+        "name": "mini",
+        "task": "embed",
+        "device": "cpu",
+        "precision": "fp32",
+        "details": {"sha": "1" * 64},
+        "max_input_tokens": 16,
+        "dimensions": 8,
+        "pooling": "mean",
+        "normalize": True,
+        "prompts": {"query": "a b ", "document": "the "},
+        "default_prompt_name": None,
+    }
+
+
+def test_health_and_metrics_cover_models_of_every_task(serve_embedder: ServeEmbedder) -> None:
+    served = serve_embedder()
+    before = len(served.engine.requests)
+    response = served.client.get("/health")
+    assert (response.status_code, response.json()["models"]) == (200, {"en-de": "ok", "mini": "ok"})
+    assert len(served.engine.requests) == before + 1
+    metrics = served.client.get("/metrics").text
+    assert 'polyhead_model_alive{model="mini"} 1.0' in metrics
+    broken = serve_embedder()
+    broken.engine.failure = ModelUnavailableError("the loop died")
+    response = broken.client.get("/health")
+    assert (response.status_code, response.json()["models"]) == (503, {"en-de": "ok", "mini": "the loop died"})
 
 
 def test_metrics_count_requests_by_template_and_status(serve: Serve) -> None:

@@ -1,0 +1,127 @@
+"""From inputs to vectors: choose the model, tokenize, run, cut and normalise. Knows no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.embedding import EmbeddingRequest, EmbeddingResult
+from service.errors import InputError, ModelOutputError
+from service.inputs import Input
+from service.models import EmbeddingModel, ModelRegistry
+from service.records import RequestRecord
+from service.tokenization import TokenizationPool, Truncation, count_characters, encode_inputs, find_prompt
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingTask:
+    """Inputs to embed, with one vector each or, with `wants_tokens`, one for each token.
+
+    `parameter` is the protocol's name for the inputs, for messages. `deadline` is on `time.monotonic()`'s clock.
+    """
+
+    inputs: Sequence[Input]
+    truncation: Truncation
+    parameter: str
+    prompt_name: str | None = None
+    model_name: str | None = None
+    wants_tokens: bool = False
+    normalize: bool = True
+    dimensions: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The vectors of a task, in the order of its inputs, and what they cost.
+
+    `vectors` holds (E,) for each input, or (S, E) where the task wants tokens; E is the task's `dimensions` or the
+    model's.
+    """
+
+    model: EmbeddingModel
+    vectors: list[Vectors]
+    num_characters: int
+    num_tokens: int
+    tokenization_seconds: float
+    queue_seconds: float
+    inference_seconds: float
+
+
+class Embedder:
+    """Embeds with the models of a registry."""
+
+    def __init__(self, registry: ModelRegistry, pool: TokenizationPool) -> None:
+        self._registry = registry
+        self._pool = pool
+
+    async def embed(self, task: EmbeddingTask, record: RequestRecord) -> Embeddings:
+        """The vectors of all inputs; what they cost is added to `record`.
+
+        Raises InputError for what the model cannot take, UnknownModelError, ModelTaskError or NoModelError,
+        ModelOutputError, or what the engine raises. Cancelling stops the work in the engine.
+        """
+        model = self._registry.embedder(task.model_name)
+        _check_dimensions(task.dimensions, model)
+        prompt = find_prompt(model, task.prompt_name)
+        num_characters = count_characters(task.inputs)
+        started = time.monotonic()
+        encoded = await self._pool.run(
+            num_characters + len(prompt) * len(task.inputs),
+            lambda: encode_inputs(
+                model, task.inputs, prompt=prompt, truncation=task.truncation, parameter=task.parameter
+            ),
+        )
+        tokenized = time.monotonic()
+        results = await model.engine.run(
+            [EmbeddingRequest(ids, wants_tokens=task.wants_tokens, deadline=task.deadline) for ids in encoded]
+        )
+        for result in results:
+            record.add(result)
+        return Embeddings(
+            model=model,
+            vectors=_token_vectors(results) if task.wants_tokens else _pooled_vectors(results, task),
+            num_characters=num_characters,
+            num_tokens=sum(map(len, encoded)),
+            tokenization_seconds=tokenized - started,
+            queue_seconds=record.queue_seconds,
+            inference_seconds=record.inference_seconds,
+        )
+
+
+def _check_dimensions(dimensions: int | None, model: EmbeddingModel) -> None:
+    if dimensions is not None and not 1 <= dimensions <= model.dimensions:
+        raise InputError(
+            f"Input validation error: `dimensions` must be between 1 and {model.dimensions}. Given: {dimensions}",
+            parameter="dimensions",
+        )
+
+
+def _pooled_vectors(results: Sequence[EmbeddingResult], task: EmbeddingTask) -> list[Vectors]:
+    """Cut first, then normalised, so that a cut vector has length 1 too."""
+    vectors = np.stack([result.values[: task.dimensions] for result in results])
+    _check_finite(vectors)
+    return list(normalized(vectors) if task.normalize else vectors)
+
+
+def _token_vectors(results: Sequence[EmbeddingResult]) -> list[Vectors]:
+    for result in results:
+        _check_finite(result.values)
+    return [result.values for result in results]
+
+
+def normalized(vectors: Vectors) -> Vectors:
+    """`vectors` (B, E), each divided by its length; one of length 0 stays as it is."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # in float32 large ones overflow
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _check_finite(vectors: Vectors) -> None:
+    if not np.isfinite(vectors).all():
+        raise ModelOutputError("the model computed numbers that are not finite, which no vector has")

@@ -1,0 +1,57 @@
+"""POST /v1/embeddings, OpenAI's protocol."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from service.embedding import Embeddings, EmbeddingTask
+from service.errors import InputError
+from service.inputs import parse_inputs
+from service.replies import json_response, timing_headers, to_base64, to_json
+from service.request_parsing import validate
+from service.routes.embed import run_task
+from service.schemas.common import request_body
+from service.schemas.openai import EmbeddingsRequest, EmbeddingsResponse, openai_error_responses
+from service.services import FieldsDep, RecordDep, ServicesDep
+from service.tokenization import Truncation
+
+router = APIRouter(tags=["openai"])
+
+
+@router.post(
+    "/v1/embeddings",
+    response_class=Response,
+    responses={**openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504), 200: {"model": EmbeddingsResponse}},
+    openapi_extra=request_body(EmbeddingsRequest),
+)
+async def embeddings(request: Request, fields: FieldsDep, services: ServicesDep, record: RecordDep) -> Response:
+    """One vector of length 1 for each input."""
+    settings = services.settings
+    inputs = parse_inputs(fields, "input", max_batch_size=settings.max_client_batch_size)
+    options = validate(EmbeddingsRequest, fields, InputError)
+    task = EmbeddingTask(
+        inputs=inputs,
+        truncation=Truncation(settings.auto_truncate),
+        parameter="input",
+        model_name=options.model or None,
+        dimensions=options.dimensions,
+        deadline=record.started + settings.request_timeout_seconds,
+    )
+    found = await run_task(request, task, services, record)
+    body = to_json(_answer(found, is_base64=options.encoding_format == "base64"))
+    return json_response(body, timing_headers(found, time.monotonic() - record.started))
+
+
+def _answer(found: Embeddings, *, is_base64: bool) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "embedding": to_base64(vector) if is_base64 else vector, "index": index}
+            for index, vector in enumerate(found.vectors)
+        ],
+        "model": found.model.name,
+        "usage": {"prompt_tokens": found.num_tokens, "total_tokens": found.num_tokens},
+    }
