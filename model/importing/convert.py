@@ -57,14 +57,17 @@ def import_checkpoint(
 def _family(source: SourceFolder) -> tuple[str, Family, Options]:
     options = source.options(source.transformer / "config.json", required=True)
     model_type = options.get("model_type")
-    if model_type not in FAMILIES:
-        options.refuse("model_type", model_type, f"the families that can be imported are {', '.join(FAMILIES)}")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise ModelImportError(
+            f"{options.file}: model_type is {model_type!r}, the families that can be imported are {', '.join(FAMILIES)}"
+        )
     # A repository with code of its own may compute anything under the name of a known family.
     options.require("auto_map", None, {})
     options.require("quantization_config", None, {})
     options.require("pruned_heads", None, {})
     options.check()
-    return model_type, FAMILIES[model_type], options
+    return model_type, family, options
 
 
 def _fields(family: Family, options: Options) -> dict[str, Any]:
