@@ -11,6 +11,7 @@ from model.checkpoint import Checkpoint
 from model.config import ModelConfig
 from model.tokenizer import language_tag, train
 from model.transformer import Transformer
+from tests.service.runtime.embedding_bundles import export_encoder, make_encoder
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +48,13 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
     metadata = {"task": "translate", "languages": ["en", "de"], "directions": [["en", "de"], ["de", "en"]]}
     export_bundle(Checkpoint(model, tokenizer, metadata), folder, ExportOptions(precisions=("fp32", "int8")))
     return load_bundle(Path(folder))
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Transformer:
+    return make_encoder()
+
+
+@pytest.fixture(scope="session")
+def embedding_bundle(encoder: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export_encoder(encoder, tmp_path_factory.mktemp("embedding") / "tiny-embed", ("fp32", "int8"))
