@@ -16,7 +16,7 @@ Ticket = line.Ticket[EmbeddingRequest, EmbeddingResult]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLimits(line.LineLimits):
-    """Bounds of one engine, and what its batches are chosen by (docs/decisions/0040 has the measurements)."""
+    """Bounds of one engine, and what its batches are chosen by (docs/decisions/0041 has the measurements)."""
 
     overhead_tokens: int = 12
     """What a batch costs however small it is, in tokens of computing time."""

@@ -17,7 +17,7 @@ MIN_COSINE = 0.99
 
 _BATCH_TOKENS: dict[Device, int] = {"cpu": 1024, "cuda": 16_384}
 _OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 12, "cuda": 1024}
-"""docs/decisions/0040-embedding-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
+"""docs/decisions/0041-embedding-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
 
 
 def load_embedding(loading: Loading) -> EmbeddingModel:

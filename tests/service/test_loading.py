@@ -43,6 +43,13 @@ def test_the_fastest_precision_of_the_device(device: Any, wanted: str, held: tup
     assert choose_precision(bundle_of(*held), device, wanted) == chosen
 
 
+def test_auto_takes_the_fastest_of_those_that_are_exact() -> None:
+    assert choose_precision(bundle_of("fp32", "int8"), "cpu", "auto", exact=["fp32"]) == "fp32"
+    assert choose_precision(bundle_of("fp32", "int8"), "cpu", "auto", exact=["fp32", "int8"]) == "int8"
+    assert choose_precision(bundle_of("int8"), "cpu", "auto", exact=["fp32"]) == "int8"  # nothing better is there
+    assert choose_precision(bundle_of("fp32", "int8"), "cpu", "int8", exact=["fp32"]) == "int8"
+
+
 @pytest.mark.parametrize(
     ("device", "wanted", "held"),
     [("cpu", "fp16", ("fp16", "fp32")), ("cpu", "int8", ("fp32",)), ("cpu", "auto", ("fp16",))],
