@@ -80,7 +80,8 @@ def _add_evaluate(commands: Any) -> None:
         nargs="+",
         metavar="FILE",
         help="plain, .xz or .gz. For translate: pairs, scored by BLEU and chrF in every direction. For embed: pairs, "
-        "scored by retrieval accuracy both ways, or lines of score, sentence, sentence, scored by Spearman's rho",
+        "scored by retrieval accuracy both ways, or lines of score, sentence, sentence, scored by Spearman's rho. For "
+        "generate: running text, scored by perplexity",
     )
     command.add_argument(
         "--beam-size", type=_positive, default=1, metavar="K", help="of translate; 1 is greedy (default: %(default)s)"

@@ -50,6 +50,19 @@ class PairFile:
         return sum(self.malformed.values())
 
 
+@dataclass
+class TextFile:
+    """The documents of one file of running text, a line feed between the paragraphs of each."""
+
+    path: Path
+    documents: list[str]
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """The paragraphs of all documents."""
+        return [paragraph for document in self.documents for paragraph in document.split("\n")]
+
+
 def open_text(path: Path) -> IO[str]:
     """Open a UTF-8 file for reading, decompressing by its suffix (.xz, .gz); only a line feed ends a line."""
     # utf-8-sig leaves out the mark that some editors put first, which would stick to the first word.
@@ -85,6 +98,23 @@ def read_pairs(path: Path) -> PairFile:
     if not result.pairs:
         raise DataError(f"{path} has no pair: a line is two sentences with a tab between them")
     return result
+
+
+def read_documents(path: Path, max_paragraphs: int = 0) -> TextFile:
+    """A text file with a paragraph on each line and an empty line between documents; 0 is all of its paragraphs."""
+    documents: list[list[str]] = [[]]
+    num_paragraphs = 0
+    for line in read_lines(path):
+        if max_paragraphs and num_paragraphs == max_paragraphs:
+            break
+        if line.strip():
+            documents[-1].append(line.strip())
+            num_paragraphs += 1
+        elif documents[-1]:
+            documents.append([])
+    if not num_paragraphs:
+        raise DataError(f"{path} has no text")
+    return TextFile(path, ["\n".join(paragraphs) for paragraphs in documents if paragraphs])
 
 
 def read_scored_pairs(path: Path) -> ScoredFile:

@@ -39,6 +39,17 @@ def embed_texts(checkpoint: Checkpoint, texts: Sequence[str], max_batch_tokens: 
     return vectors
 
 
+def mean_pooled(max_input_tokens: int) -> dict[str, Any]:
+    """The metadata's `embedding` of an encoder that is trained here."""
+    return {
+        "pooling": "mean",
+        "normalize": True,
+        "prompts": {},
+        "default_prompt_name": None,
+        "max_input_tokens": max_input_tokens,
+    }
+
+
 def embedding_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """The metadata's `embedding`; CheckpointError where there is none, or its pooling is unknown."""
     settings: dict[str, Any] | None = checkpoint.metadata.get("embedding")

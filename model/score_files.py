@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from model.checkpoint import Checkpoint, CheckpointError
-from model.data import read_pairs
+from model.data import read_documents, read_pairs
 from model.embedding_evaluation import evaluate_embeddings, read_embedding_test
 from model.evaluation import Evaluation, evaluate_pairs
+from model.perplexity import evaluate_text
 
 
 class SearchOptions(NamedTuple):
@@ -78,9 +79,22 @@ def _embed(checkpoint: Checkpoint, paths: Sequence[Path], options: SearchOptions
     return {"scores": records}
 
 
+def _generate(
+    checkpoint: Checkpoint, paths: Sequence[Path], options: SearchOptions, console: Console
+) -> dict[str, Any]:
+    console.print(f"{'set':<24}{'perplexity':>12}{'per word':>12}{'tokens':>10}{'words':>10}")
+    records = []
+    for path in paths:
+        record = {"set": _name(path), **evaluate_text(checkpoint, read_documents(path).documents)._asdict()}
+        row = "{set:<24}{per_token:>12.2f}{per_word:>12.2f}{num_tokens:>10}{num_words:>10}"
+        console.print(row.format(**record))
+        records.append(record)
+    return {"scores": records}
+
+
 def _name(path: Path) -> str:
     return path.name.split(".")[0]
 
 
 _Score = Callable[[Checkpoint, Sequence[Path], SearchOptions, Console], dict[str, Any]]
-_BY_TASK: dict[str, _Score] = {"translate": _translate, "embed": _embed}
+_BY_TASK: dict[str, _Score] = {"translate": _translate, "embed": _embed, "generate": _generate}

@@ -122,6 +122,20 @@ class Tokenizer:
         backend.post_processor = processors.TemplateProcessing(single=f"$A {EOS}", special_tokens=[end])
         return Tokenizer(backend)
 
+    def reading_special_tokens(self) -> Tokenizer:
+        """A copy to which a special token's spelling in a text is that token: for texts that chat templates write."""
+        copy = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()))
+        copy._backend.encode_special_tokens = False
+        return copy
+
+    @functools.cached_property
+    def decoder_kinds(self) -> frozenset[str]:
+        """The steps that make text of tokens, as the file names them: "ByteLevel", "ByteFallback" and so on."""
+        if self._backend.decoder is None:
+            return frozenset()
+        decoder = json.loads(self._backend.decoder.__getstate__())
+        return frozenset(step["type"] for step in decoder.get("decoders", [decoder]))
+
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:
         """The ids of the special tokens."""
@@ -159,10 +173,11 @@ def _with_ordinary_byte_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Toke
 def _bpe(vocab_size: int, special_tokens: list[str]) -> tuple[tokenizers.Tokenizer, trainers.Trainer]:
     backend = tokenizers.Tokenizer(models.BPE(unk_token=UNK, byte_fallback=True))
     backend.normalizer = normalizers.NFC()
-    # Punctuation and digits stand alone, so that "dog." and "dog" share a token and any number can be copied.
+    # Line feeds, punctuation and digits stand alone: "dog." and "dog" share a token, and any number can be copied.
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(replacement=_WORD_START, prepend_scheme="always"),
+            pre_tokenizers.Split("\n", "isolated"),
             pre_tokenizers.Punctuation(behavior="isolated"),
             pre_tokenizers.Digits(individual_digits=True),
         ]

@@ -46,7 +46,24 @@ class ContrastiveConfig:
     """Cosines are divided by it before the softmax: the lower, the more the nearest negatives count."""
 
 
-Objective = TranslationConfig | ContrastiveConfig
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
+class CausalLmConfig:
+    """Tell each token of running text from those before it."""
+
+    kind: Literal["causal_lm"] = "causal_lm"
+
+
+@dataclass(frozen=True, config=_NO_OTHER_FIELDS)
+class MaskedLmConfig:
+    """Tell tokens that were hidden from those around them."""
+
+    kind: Literal["masked_lm"] = "masked_lm"
+    masked_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.15
+    mask_token: str = "<mask>"
+    """Stands for a hidden token; a vocabulary learned here has it, one that `init` brings may have another."""
+
+
+Objective = TranslationConfig | ContrastiveConfig | CausalLmConfig | MaskedLmConfig
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
@@ -83,7 +100,7 @@ class DevSource:
     path: str
     """Relative to the data folder."""
     max_pairs: AtLeastZero = 0
-    """Score only this many lines while training, spread over the file; 0 is all."""
+    """Score only this many lines while training, spread over the file, or the first of a running text; 0 is all."""
 
     @property
     def name(self) -> str:
@@ -100,7 +117,7 @@ class DataConfig:
     train: Annotated[tuple[TrainSource, ...], Field(min_length=1)]
     dev: tuple[DevSource, ...] = ()
     max_tokens: AtLeastOne = 128
-    """A pair with a longer side is left out, and counted."""
+    """A pair with a longer side is left out, and counted; running text is cut into blocks of this many."""
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
@@ -189,7 +206,12 @@ def _problem(details: Mapping[str, Any]) -> str:
     return f"{name} is {details['input']!r}: {details['msg'][0].lower()}{details['msg'][1:]}"
 
 
-_ARCHITECTURES: dict[str, Architecture] = {"translation": "encoder_decoder", "contrastive": "encoder"}
+_ARCHITECTURES: dict[str, Architecture] = {
+    "translation": "encoder_decoder",
+    "contrastive": "encoder",
+    "masked_lm": "encoder",
+    "causal_lm": "decoder",
+}
 _TWO_LANGUAGES = ("translation", "contrastive")
 
 

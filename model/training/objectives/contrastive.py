@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from model.checkpoint import Checkpoint
 from model.data import PairFile, ScoredFile
 from model.decoding import pad
+from model.embedding import mean_pooled
 from model.embedding_evaluation import evaluate_embeddings, read_embedding_test
 from model.pooling import pool
 from model.tokenizer import Tokenizer
@@ -94,13 +95,7 @@ class Contrastive(Objective[PairFile, PairFile | ScoredFile, PairBatch]):
         return {
             "task": "embed",
             "languages": list(self.config.data.languages),
-            "embedding": {
-                "pooling": "mean",
-                "normalize": True,
-                "prompts": {},
-                "default_prompt_name": None,
-                "max_input_tokens": self.model_config.max_seq_len,
-            },
+            "embedding": mean_pooled(self.model_config.max_seq_len),
         }
 
 
