@@ -48,6 +48,15 @@ class Metrics:
         self._tokens = Counter(
             "polyhead_generated_tokens", "Tokens generated, all hypotheses.", ("model",), registry=self.registry
         )
+        self._prompt = Counter(
+            "polyhead_prompt_tokens", "Tokens of prompts to continue.", ("model",), registry=self.registry
+        )
+        self._reused = Counter(
+            "polyhead_reused_prompt_tokens",
+            "Tokens of prompts that were not computed, because another text began with them.",
+            ("model",),
+            registry=self.registry,
+        )
         self._padding = Counter(
             "polyhead_padding_tokens", "Tokens computed only as padding.", ("model", "phase"), registry=self.registry
         )
@@ -64,6 +73,8 @@ class Metrics:
         return MetricsObserver(
             queue=self._queue.labels(model),
             generated=self._tokens.labels(model),
+            prompt=self._prompt.labels(model),
+            reused=self._reused.labels(model),
             phases={
                 phase: _PhaseSeries(
                     self._batch.labels(model, phase),
@@ -97,9 +108,19 @@ class _PhaseSeries(NamedTuple):
 class MetricsObserver:
     """Counts what one engine does. Called on the engine's thread, so the labels are resolved beforehand."""
 
-    def __init__(self, *, queue: Histogram, generated: Counter, phases: Mapping[str, _PhaseSeries]) -> None:
+    def __init__(
+        self,
+        *,
+        queue: Histogram,
+        generated: Counter,
+        prompt: Counter,
+        reused: Counter,
+        phases: Mapping[str, _PhaseSeries],
+    ) -> None:
         self._queue = queue
         self._generated = generated
+        self._prompt = prompt
+        self._reused = reused
         self._encode = phases["encode"]
         self._decode = phases["decode"]
 
@@ -108,6 +129,11 @@ class MetricsObserver:
 
     def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
         self._decode.add(num_rows, num_new_tokens, num_padded_tokens)
+        self._generated.inc(num_new_tokens)
+
+    def on_prompt(self, num_tokens: int, num_reused_tokens: int, num_new_tokens: int) -> None:
+        self._prompt.inc(num_tokens)
+        self._reused.inc(num_reused_tokens)
         self._generated.inc(num_new_tokens)
 
     def on_queue(self, seconds: float) -> None:

@@ -4,6 +4,7 @@
     ├── OverloadedError         the queue is full; try again later
     ├── RequestTooLargeError    the request could never be admitted, however long it waited
     ├── DeadlineError           the request's deadline passed before it was finished
+    ├── InvalidOutputError      the model gave no numbers, so that no token could be chosen
     └── ModelUnavailableError   the engine's loop has died, is draining or is closed
 
 The engine knows no HTTP: the service maps these to statuses in one place, `service/error_handlers.py`.
@@ -34,3 +35,10 @@ class DeadlineError(EngineError):
 
 class ModelUnavailableError(EngineError):
     """The engine cannot take work: its loop died, it is draining, or it was closed."""
+
+
+NO_NUMBER = "the model's output is not a number, so no token can be chosen by it"
+
+
+class InvalidOutputError(EngineError):
+    """The model's output was not a number: nothing can be chosen by it. Weights or a precision are at fault."""

@@ -14,6 +14,9 @@ class Observer(Protocol):
     def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
         """One decoder step ran over `num_rows` rows of the cache."""
 
+    def on_prompt(self, num_tokens: int, num_reused_tokens: int, num_new_tokens: int) -> None:
+        """One prompt to continue was begun, with what is known of its first tokens; reading it gives the new tokens."""
+
     def on_queue(self, seconds: float) -> None:
         """One request was admitted after waiting this long."""
 
@@ -28,6 +31,9 @@ class NullObserver:
         return None
 
     def on_step(self, num_rows: int, num_new_tokens: int, num_padded_tokens: int) -> None:
+        return None
+
+    def on_prompt(self, num_tokens: int, num_reused_tokens: int, num_new_tokens: int) -> None:
         return None
 
     def on_queue(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ What they find equals `model/reference.py`, token for token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -50,14 +50,17 @@ class GreedySearch:
 class BeamSearch:
     """Beam search (Graves 2012, https://arxiv.org/abs/1211.3711): `beam_size` hypotheses side by side.
 
-    Each step ranks the continuations of all beams and looks at the best 2 x beam_size. An end token among the first
-    beam_size of them finishes a hypothesis; the best beam_size others live on. The search ends when that many have
-    finished, or at `max_new_tokens`, where the live ones count as they stand.
+    Each step ranks the continuations of all beams and looks at the best 2 x beam_size (more where there are several end
+    tokens, because each may end a beam). An end token among the first beam_size of them finishes a hypothesis; the best
+    beam_size others live on. The search ends when that many have finished, or at `max_new_tokens`, where the live ones
+    count as they stand.
     """
 
-    def __init__(self, options: DecodingOptions, eos_id: int) -> None:
-        self._options, self._eos_id = options, eos_id
+    def __init__(self, options: DecodingOptions, eos_ids: Collection[int]) -> None:
+        self._options, self._eos_ids = options, eos_ids
         self.num_rows = options.beam_size
+        self.num_candidates = options.beam_size * (1 + len(eos_ids))
+        """How many of each beam's best tokens a step looks at."""
         self._scores = [0.0]
         self._histories: list[tuple[int, ...]] = [()]
         self._finished: list[Hypothesis] = []
@@ -65,9 +68,8 @@ class BeamSearch:
 
     def advance(self, ids: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> Advance | None:
         """Continue with the candidates of each beam, (K,N) best first; None when the sequence is finished."""
-        beam_size, end = self.num_rows, self._eos_id
+        beam_size, ends, width = self.num_rows, self._eos_ids, self.num_candidates
         self._length += 1
-        width = 2 * beam_size
         # At the first step all beams are the same, so only the first has a score.
         continuations = [
             (score + log_prob, beam, token)
@@ -79,7 +81,7 @@ class BeamSearch:
         parents: list[int] = []
         scores: list[float] = []
         for rank, (score, beam, token) in enumerate(continuations[:width]):
-            if token == end:
+            if token in ends:
                 if rank < beam_size:
                     self._add(self._histories[beam], score, True)
             elif len(tokens) < beam_size:

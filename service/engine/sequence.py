@@ -20,7 +20,7 @@ class Sequence:
         options = ticket.request.options
         self.ticket = ticket
         self.search: GreedySearch | BeamSearch
-        self.search = GreedySearch(options, eos_id) if options.beam_size == 1 else BeamSearch(options, eos_id)
+        self.search = GreedySearch(options, eos_id) if options.beam_size == 1 else BeamSearch(options, (eos_id,))
         self.first_row = 0
         self.rows = list(range(options.beam_size))
         self.tokens = [bos_id] * options.beam_size

@@ -54,6 +54,11 @@ class InferenceRequest:
     def num_tokens(self) -> int:
         return len(self.input_ids)
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of the cache that its search takes."""
+        return self.options.beam_size
+
 
 class Hypothesis(NamedTuple):
     """One output. `token_ids` has no special tokens; `finished` is False when it was cut short."""

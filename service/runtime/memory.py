@@ -18,8 +18,8 @@ class Block(Protocol):
 
     shape: tuple[int, int, int, int]
 
-    def pointer(self, layer: int) -> int:
-        """The address of one layer's first row."""
+    def pointer(self, layer: int, row: int = 0) -> int:
+        """The address of a row of one layer."""
 
     def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
         """Copy the first `length` positions of `other_row` of `other`, in every layer, to `row` here."""
@@ -50,8 +50,8 @@ class HostBlock:
         self.shape = array.shape
         self.array = array
 
-    def pointer(self, layer: int) -> int:
-        return int(self.array.ctypes.data + layer * self.array.strides[0])
+    def pointer(self, layer: int, row: int = 0) -> int:
+        return int(self.array.ctypes.data + layer * self.array.strides[0] + row * self.array.strides[1])
 
     def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
         assert isinstance(other, HostBlock)
@@ -138,8 +138,8 @@ class CudaBlock:
         self.row_bytes = shape[2] * self._position_bytes
         self.layer_bytes = shape[1] * self.row_bytes
 
-    def pointer(self, layer: int) -> int:
-        return self.base + layer * self.layer_bytes
+    def pointer(self, layer: int, row: int = 0) -> int:
+        return self.base + layer * self.layer_bytes + row * self.row_bytes
 
     def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
         assert isinstance(other, CudaBlock)

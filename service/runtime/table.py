@@ -8,20 +8,10 @@ import numpy as np
 
 from service.engine.backend import Candidates, Ids, RowTable
 from service.runtime.graphs import DecoderGraphs
+from service.runtime.growth import bucket, fit, reserve, row_bucket
 from service.runtime.memory import Block
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
-_ROW_BUCKET = 8
-
-
-def bucket(length: int, limit: int) -> int:
-    """The capacity for `length` positions: multiples of 8 up to 64, of 16 up to 128, 32 up to 512, 128 beyond.
-
-    The attention operator's cost follows the capacity, and each growth copies the table, so steps are neither wide nor
-    many. Never more than `limit`.
-    """
-    step = 8 if length <= 64 else 16 if length <= 128 else 32 if length <= 512 else 128
-    return min(limit, -(-length // step) * step)
 
 
 def source_bucket(length: int, limit: int) -> int:
@@ -108,30 +98,13 @@ class OnnxRowTable:
         return source_bucket(length, self._graphs.max_source_tokens)
 
     def _fit(self, block: Block | None, num_rows: int, capacity: int) -> Block:
-        """`block`, grown where it is too small, or cut where long rows have left and it is far too large."""
-        if block is not None and block.shape[2] > 2 * capacity:
-            smaller = self._allocate(max(num_rows, block.shape[1]), capacity)
-            smaller.copy_rows(block, min(num_rows, block.shape[1]), capacity)
-            return smaller
-        return self._reserve(block, num_rows, capacity)
+        return fit(block, num_rows, capacity, self._allocate)
 
     def _reserve(self, block: Block | None, num_rows: int, capacity: int) -> Block:
-        """`block`, or a larger one with the same content, with room for `num_rows` rows of `capacity` positions."""
-        if block is None:
-            return self._allocate(num_rows, capacity)
-        _, old_rows, old_capacity, _ = block.shape
-        if num_rows <= old_rows and capacity <= old_capacity:
-            return block
-        # Rows come one by one under load, so their number doubles.
-        larger = self._allocate(
-            old_rows if num_rows <= old_rows else max(num_rows, 2 * old_rows), max(capacity, old_capacity)
-        )
-        larger.copy_rows(block, old_rows, old_capacity)
-        return larger
+        return reserve(block, num_rows, capacity, self._allocate)
 
     def _allocate(self, num_rows: int, capacity: int) -> Block:
-        rows = min(self._max_rows, -(-num_rows // _ROW_BUCKET) * _ROW_BUCKET)
-        graphs = self._graphs
+        graphs, rows = self._graphs, row_bucket(num_rows, self._max_rows)
         return graphs.memory.allocate((2 * graphs.num_layers, rows, capacity, graphs.width), graphs.dtype)
 
     def _bind(self, num_rows: int, num_slots: int) -> None:

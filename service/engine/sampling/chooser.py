@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from service.engine.backend import Floats
+from service.engine.errors import NO_NUMBER, InvalidOutputError
 from service.engine.sampling.draw import draw, generator_of
 from service.engine.sampling.filters import Filter, MinP, TopK, TopP, TypicalP
 from service.engine.sampling.options import SamplingOptions
@@ -55,7 +57,12 @@ class TokenChooser:
         return max(1, self._top_n_tokens)
 
     def take(self, ids: Sequence[int], log_probs: Sequence[float]) -> Choice:
-        """Choose from the model's best tokens, in their order, where `needs_logits` is False."""
+        """Choose from the model's best tokens, in their order, where `needs_logits` is False.
+
+        Raises InvalidOutputError, as `choose` does, where they are no numbers.
+        """
+        if math.isnan(log_probs[0]):
+            raise InvalidOutputError(NO_NUMBER)
         count = self._top_n_tokens
         return Choice(ids[0], log_probs[0], tuple(zip(ids[:count], log_probs[:count], strict=True)))
 
@@ -64,8 +71,10 @@ class TokenChooser:
         for processor in self._processors:
             logits = processor(logits, self._history)
         best = int(logits.argmax())
+        if not math.isfinite(logits[best]):
+            raise InvalidOutputError(NO_NUMBER)
         weights = np.exp(logits - logits[best])
-        log_total = float(logits[best]) + float(np.log(weights.sum(dtype=np.float64)))
+        log_total = float(logits[best]) + math.log(weights.sum(dtype=np.float64))
         token_id = best if self._random is None else draw(self._cut(logits, weights), self._random)
         self._history.add(token_id)
         top_tokens = best_tokens(logits, self._top_n_tokens, log_total)
@@ -81,6 +90,14 @@ class TokenChooser:
         cut = np.zeros_like(weights)
         cut[kept] = weights[kept]
         return cut
+
+
+def log_sum_exp(logits: Floats) -> float:
+    """The logarithm of the sum of the exponentials; InvalidOutputError where they are no numbers."""
+    best = float(logits.max())
+    if not math.isfinite(best):
+        raise InvalidOutputError(NO_NUMBER)
+    return best + math.log(np.exp(logits - np.float32(best)).sum(dtype=np.float64))
 
 
 def best_tokens(logits: Floats, count: int, log_total: float) -> Ranked:

@@ -21,7 +21,7 @@ def run_greedy(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypot
 
 def run_beam(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
     """The search over whole prefixes instead of cache rows."""
-    search = BeamSearch(options, EOS)
+    search = BeamSearch(options, (EOS,))
     prefixes: list[tuple[int, ...]] = [(BOS,)] * options.beam_size
     while True:
         scores = np.stack([log_probs(source, prefix) for prefix in prefixes])
@@ -64,7 +64,7 @@ def test_greedy_ends_at_max_new_tokens() -> None:
 
 
 def test_an_end_token_beyond_the_beam_finishes_nothing() -> None:
-    search = BeamSearch(DecodingOptions(beam_size=2, max_new_tokens=9), EOS)
+    search = BeamSearch(DecodingOptions(beam_size=2, max_new_tokens=9), (EOS,))
     step = search.advance([[5, 6, EOS, 7]] * 2, [[-1.0, -2.0, -3.0, -4.0]] * 2)
     assert step is not None
     assert step.tokens == [5, 6]
@@ -72,7 +72,7 @@ def test_an_end_token_beyond_the_beam_finishes_nothing() -> None:
 
 
 def test_a_finished_beam_makes_room_for_the_next_best() -> None:
-    search = BeamSearch(DecodingOptions(beam_size=2, max_new_tokens=9), EOS)
+    search = BeamSearch(DecodingOptions(beam_size=2, max_new_tokens=9), (EOS,))
     step = search.advance([[EOS, 5, 6, 7]] * 2, [[-1.0, -2.0, -3.0, -4.0]] * 2)
     assert step is not None
     assert step.tokens == [5, 6]
@@ -81,7 +81,7 @@ def test_a_finished_beam_makes_room_for_the_next_best() -> None:
 
 @pytest.mark.parametrize(("length_penalty", "best"), [(0.0, ()), (2.0, (5,))])
 def test_the_length_penalty_chooses_between_short_and_long(length_penalty: float, best: tuple[int, ...]) -> None:
-    search = BeamSearch(DecodingOptions(2, length_penalty, num_hypotheses=2, max_new_tokens=9), EOS)
+    search = BeamSearch(DecodingOptions(2, length_penalty, num_hypotheses=2, max_new_tokens=9), (EOS,))
     assert search.advance([[EOS, 5, 6, 7]] * 2, [[-1.0, -1.5, -3.0, -4.0]] * 2)
     assert search.advance([[EOS, 5, 6, 7]] * 2, [[-0.5, -3.0, -4.0, -5.0]] * 2) is None
     assert search.hypotheses[0].token_ids == best

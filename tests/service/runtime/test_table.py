@@ -13,8 +13,9 @@ from model.transformer import Transformer
 from service.engine.backend import Candidates
 from service.runtime.backend import OnnxBackend
 from service.runtime.graphs import DecoderGraphs
+from service.runtime.growth import bucket
 from service.runtime.memory import HostMemory, Memory
-from service.runtime.table import OnnxRowTable, bucket, source_bucket
+from service.runtime.table import OnnxRowTable, source_bucket
 from tests.service.runtime.blocks import HostCudaMemory
 
 MAX_ROWS = 12

@@ -1,0 +1,1 @@
+"""Continuous batching for decoder-only models: prompts in, streams of tokens out."""
