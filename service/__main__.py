@@ -6,6 +6,7 @@ Exit codes: 0 after a requested end, 1 when the server failed, 2 when the settin
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server; the exit code when it ends."""
+    # The cores belong to the models: a tokenizer that shares out its lists waits for them (docs/decisions/0060).
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     metrics = Metrics()
     try:
         settings = load_settings(arguments)

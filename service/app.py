@@ -46,14 +46,14 @@ from service.version import version
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (
+ROUTERS = (  # tried in this order, so what is called all day comes first
+    embed.router,
+    openai_embeddings.router,
     translate.router,
     languages.router,
     files.router,
     frontend.router,
-    embed.router,
     tokens.router,
-    openai_embeddings.router,
     openai_models.router,
     operations.router,
     pages.router,

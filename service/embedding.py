@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,8 +107,10 @@ def _check_dimensions(dimensions: int | None, model: EmbeddingModel) -> None:
 def _pooled_vectors(results: Sequence[EmbeddingResult], task: EmbeddingTask) -> list[Vectors]:
     """Cut first, then normalised, so that a cut vector has length 1 too."""
     vectors = np.stack([result.values[: task.dimensions] for result in results])
+    if task.normalize:
+        return list(normalized(vectors))
     _check_finite(vectors)
-    return list(normalized(vectors) if task.normalize else vectors)
+    return list(vectors)
 
 
 def _token_vectors(results: Sequence[EmbeddingResult]) -> list[Vectors]:
@@ -117,11 +120,18 @@ def _token_vectors(results: Sequence[EmbeddingResult]) -> list[Vectors]:
 
 
 def normalized(vectors: Vectors) -> Vectors:
-    """`vectors` (B, E), each divided by its length; one of length 0 stays as it is."""
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # in float32 large ones overflow
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    """`vectors` (B, E), each divided by its length; one of length 0 stays as it is.
+
+    Raises ModelOutputError where a number is not finite, because then the length is not either.
+    """
+    exact = vectors.astype(np.float64)  # in float32 the squares of large numbers overflow
+    lengths = np.sqrt(np.einsum("be,be->b", exact, exact))
+    _check_finite(lengths)
+    lengths[lengths == 0] = 1
+    unit: Vectors = (exact / lengths[:, None]).astype(np.float32)
+    return unit
 
 
-def _check_finite(vectors: Vectors) -> None:
-    if not np.isfinite(vectors).all():
+def _check_finite(numbers: NDArray[np.floating[Any]]) -> None:
+    if not np.isfinite(numbers).all():
         raise ModelOutputError("the model computed numbers that are not finite, which no vector has")

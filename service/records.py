@@ -43,7 +43,7 @@ def attach_record(scope: Scope, record: RequestRecord) -> None:
     scope.setdefault("state", {})[_KEY] = record
 
 
-def request_record(request: Request) -> RequestRecord:
+async def request_record(request: Request) -> RequestRecord:
     """The record that the request-context middleware made for this request."""
     record = getattr(request.state, _KEY)
     assert isinstance(record, RequestRecord)  # only attach_record writes it

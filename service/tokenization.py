@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 Direction = Literal["right", "left"]
 
-_INLINE_CHARACTERS = 2_000  # below this, handing over to a thread costs more than the work (docs/decisions/0060)
-_MAX_CHARACTERS_PER_TOKEN = 250  # as TEI counts; a bound on the work before anything is known of the tokens
+_INLINE_CHARACTERS = 2_000  # shorter work is done before a thread would have begun it (docs/decisions/0060)
+MAX_CHARACTERS_PER_TOKEN = 250  # as TEI counts; a bound on the work before anything is known of the tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def encode_inputs(
 
 def bounded_text(text: str, max_input_tokens: int, truncation: Truncation, parameter: str) -> str:
     """`text` with no more characters than could ever matter, so that tokenizing it takes no longer than that."""
-    limit = max_input_tokens * _MAX_CHARACTERS_PER_TOKEN
+    limit = max_input_tokens * MAX_CHARACTERS_PER_TOKEN
     if len(text) <= limit:
         return text
     if not truncation.is_on:

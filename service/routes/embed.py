@@ -17,7 +17,7 @@ from service.replies import json_response, list_to_json, timing_headers, to_json
 from service.request_parsing import validate
 from service.schemas.common import error_responses, request_body
 from service.schemas.embed import EmbedAllRequest, EmbedAllResponse, EmbedRequest, EmbedResponse
-from service.services import FieldsDep, RecordDep, Services, ServicesDep
+from service.services import Services, read_request
 from service.tokenization import Truncation
 
 router = APIRouter(tags=["embed"])
@@ -31,8 +31,9 @@ _ERRORS = error_responses(400, 401, 404, 413, 422, 424, 429, 503, 504)
     responses={**_ERRORS, 200: {"model": EmbedResponse}},
     openapi_extra=request_body(EmbedRequest),
 )
-async def embed(request: Request, fields: FieldsDep, services: ServicesDep, record: RecordDep) -> Response:
+async def embed(request: Request) -> Response:
     """One vector for each input."""
+    fields, services, record = await read_request(request)
     inputs = parse_inputs(fields, "inputs", max_batch_size=services.settings.max_client_batch_size)
     options = validate(EmbedRequest, fields, InputError)
     task = _task(inputs, options, services, record)
@@ -48,8 +49,9 @@ async def embed(request: Request, fields: FieldsDep, services: ServicesDep, reco
     responses={**_ERRORS, 200: {"model": EmbedAllResponse}},
     openapi_extra=request_body(EmbedAllRequest),
 )
-async def embed_all(request: Request, fields: FieldsDep, services: ServicesDep, record: RecordDep) -> Response:
+async def embed_all(request: Request) -> Response:
     """One vector for each token of each input, special tokens among them. They are not normalised."""
+    fields, services, record = await read_request(request)
     inputs = parse_inputs(fields, "inputs", max_batch_size=services.settings.max_client_batch_size)
     task = _task(inputs, validate(EmbedAllRequest, fields, InputError), services, record)
     embeddings = await run_task(request, replace(task, wants_tokens=True), services, record)

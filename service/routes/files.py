@@ -23,7 +23,7 @@ _LONGEST_STEM = 100
 router = APIRouter(tags=["translate"])
 
 
-def get_upload(fields: FieldsDep) -> UploadFile:
+async def get_upload(fields: FieldsDep) -> UploadFile:
     """The uploaded file, of a format that can be translated."""
     file = fields.values.get("file")
     if not isinstance(file, UploadFile):

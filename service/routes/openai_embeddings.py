@@ -15,7 +15,7 @@ from service.request_parsing import validate
 from service.routes.embed import run_task
 from service.schemas.common import request_body
 from service.schemas.openai import EmbeddingsRequest, EmbeddingsResponse, openai_error_responses
-from service.services import FieldsDep, RecordDep, ServicesDep
+from service.services import read_request
 from service.tokenization import Truncation
 
 router = APIRouter(tags=["openai"])
@@ -27,8 +27,9 @@ router = APIRouter(tags=["openai"])
     responses={**openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504), 200: {"model": EmbeddingsResponse}},
     openapi_extra=request_body(EmbeddingsRequest),
 )
-async def embeddings(request: Request, fields: FieldsDep, services: ServicesDep, record: RecordDep) -> Response:
+async def embeddings(request: Request) -> Response:
     """One vector of length 1 for each input."""
+    fields, services, record = await read_request(request)
     settings = services.settings
     inputs = parse_inputs(fields, "input", max_batch_size=settings.max_client_batch_size)
     options = validate(EmbeddingsRequest, fields, InputError)

@@ -20,7 +20,7 @@ from service.translation import Translation, TranslationTask
 router = APIRouter(tags=["translate"])
 
 
-def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> TranslationTask:
+async def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> TranslationTask:
     """The request's fields as a task, checked in the order that LibreTranslate's clients know."""
     settings = services.settings
     for name in ("q", "source", "target"):
