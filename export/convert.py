@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from export.bundle import file_record, load_bundle
 from export.calibration import activation_ranges
@@ -20,6 +20,7 @@ from export.graphs import TORCH_DTYPES, graph_definitions
 from export.manifest import (
     ARCHITECTURES,
     MANIFEST_NAME,
+    Alignment,
     DecodingDefaults,
     DType,
     Embedding,
@@ -39,7 +40,7 @@ from model.pooling import Pooling
 
 TOKENIZER_NAME = "tokenizer.json"
 
-_OWN_FIELDS = ("task", "languages", "directions", "training", "embedding")
+_OWN_FIELDS = ("task", "languages", "directions", "training", "embedding", "alignment")
 """What the manifest has a place of its own for; the rest of the checkpoint's metadata is provenance."""
 
 COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "fp16": "float16"}
@@ -116,11 +117,14 @@ def _refuse_task(checkpoint: Checkpoint) -> None:
             f"the task in the checkpoint's metadata.json is {task!r}, but a model of architecture {architecture!r} "
             f"is for the task {fitting!r}"
         )
-    if task == "embed":
+    sections: dict[str, type[BaseModel]] = {"embedding": Embedding} if task == "embed" else {}
+    if checkpoint.metadata.get("alignment") is not None:
+        sections["alignment"] = Alignment
+    for name, section in sections.items():
         try:
-            Embedding.model_validate(checkpoint.metadata.get("embedding", {}))
+            section.model_validate(checkpoint.metadata.get(name, {}))
         except ValidationError as error:
-            raise ExportError(f"the embedding section of the checkpoint's metadata.json: {error}") from error
+            raise ExportError(f"the {name} section of the checkpoint's metadata.json: {error}") from error
 
 
 def _write_graphs(
@@ -207,6 +211,7 @@ def _describe(
             "limits": Limits(max_source_tokens=config.max_seq_len, max_target_tokens=config.max_seq_len).model_dump(),
             "decoding": DecodingDefaults(num_candidates=options.num_candidates).model_dump(),
             "embedding": metadata.get("embedding"),
+            "alignment": metadata.get("alignment"),
             "weights": {
                 "dtype": str(checkpoint.dtype).removeprefix("torch."),
                 "num_parameters": checkpoint.model.num_parameters(),

@@ -124,6 +124,25 @@ class Embedding(_Part):
         return self
 
 
+class Alignment(_Part):
+    """The cross-attention that aligns words best, as `python -m model evaluate-alignment` found it."""
+
+    layer: Annotated[int, Field(ge=0)]
+    head: Annotated[int, Field(ge=0)] | None = None
+    """None where all heads of the layer are taken together, as `aggregate` says."""
+    shifted: bool = False
+    """Whether a token is aligned by the row that reads it (Chen et al. 2020), not by the one that chose it."""
+    aggregate: Literal["none", "mean", "max"] = "mean"
+    error_rate: float | None = None
+    """The alignment error rate that was measured, over all directions of the model."""
+
+    @model_validator(mode="after")
+    def _head_or_aggregate(self) -> Self:
+        if (self.head is None) == (self.aggregate == "none"):
+            raise ValueError(f"head is {self.head} and aggregate {self.aggregate!r}: a head, or a way to join them all")
+        return self
+
+
 class FileRecord(_Part):
     """The SHA-256 (hex) and the size in bytes of one file of the bundle."""
 
@@ -168,6 +187,7 @@ class Manifest(_Part):
     limits: Limits
     decoding: DecodingDefaults = DecodingDefaults()
     embedding: Embedding | None = None
+    alignment: Alignment | None = None
     weights: dict[str, Any] = {}
     training: dict[str, Any] = {}
     parity: dict[str, ParityReport] = {}
@@ -180,6 +200,7 @@ class Manifest(_Part):
             problems.append("languages is missing, a translation model needs it")
         if self.task == "embed" and self.embedding is None:
             problems.append("embedding is missing, an embedding model needs it")
+        problems += _alignment_faults(self)
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -209,4 +230,23 @@ def _missing_parts(manifest: Manifest) -> list[str]:
             for name, graph in spec.graphs.items()
             if graph.file not in manifest.files
         ]
+    return problems
+
+
+def _alignment_faults(manifest: Manifest) -> list[str]:
+    """An alignment by a layer or a head that the model does not have."""
+    alignment = manifest.alignment
+    if alignment is None:
+        return []
+    try:
+        config = manifest.config
+    except ConfigError:  # told by `_missing_parts` already
+        return []
+    problems = []
+    if config.architecture != "encoder_decoder":
+        problems.append(f"alignment is given, but architecture {config.architecture!r} has no cross-attention")
+    if alignment.layer >= config.num_decoder_layers:
+        problems.append(f"alignment.layer is {alignment.layer}, the decoder has {config.num_decoder_layers} layers")
+    if alignment.head is not None and alignment.head >= config.num_heads:
+        problems.append(f"alignment.head is {alignment.head}, a layer has {config.num_heads} heads")
     return problems

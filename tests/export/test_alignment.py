@@ -1,0 +1,57 @@
+"""What the manifest says about word alignment comes from the checkpoint, and fits the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from export.bundle import load_bundle
+from export.convert import ExportError, ExportOptions, export_bundle
+from export.manifest import MANIFEST_NAME, Alignment, Manifest
+from model.checkpoint import Checkpoint
+from tests.export.conftest import METADATA
+
+BEST = {"layer": 0, "head": 1, "shifted": True, "aggregate": "none", "error_rate": 0.25}
+
+
+def manifest_with(bundle_folder: Path, alignment: dict[str, Any]) -> Manifest:
+    values = json.loads((bundle_folder / MANIFEST_NAME).read_text("utf-8"))
+    return Manifest.model_validate(values | {"alignment": alignment})
+
+
+def test_the_checkpoints_alignment_is_in_the_manifest(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    aligned = Checkpoint(checkpoint.model, checkpoint.tokenizer, METADATA | {"alignment": BEST}, checkpoint.dtype)
+    export_bundle(aligned, tmp_path / "aligned", ExportOptions(precisions=("fp32",)))
+    manifest = load_bundle(tmp_path / "aligned").manifest
+    assert manifest.alignment == Alignment(layer=0, head=1, shifted=True, aggregate="none", error_rate=0.25)
+    assert "alignment" not in manifest.weights
+
+
+def test_a_bundle_without_alignment_says_so(bundle_folder: Path) -> None:
+    assert load_bundle(bundle_folder).manifest.alignment is None
+
+
+def test_an_alignment_that_cannot_be_read_stops_the_export(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    faulty = Checkpoint(checkpoint.model, checkpoint.tokenizer, METADATA | {"alignment": {"layer": -1}})
+    with pytest.raises(ExportError, match="the alignment section of the checkpoint"):
+        export_bundle(faulty, tmp_path / "faulty", ExportOptions(precisions=("fp32",)))
+
+
+@pytest.mark.parametrize(
+    ("alignment", "message"),
+    [
+        ({"layer": 1}, "alignment.layer is 1, the decoder has 1 layers"),
+        ({"layer": 0, "head": 2, "aggregate": "none"}, "alignment.head is 2, a layer has 2 heads"),
+        ({"layer": 0, "head": 0}, "head is 0 and aggregate 'mean'"),
+        ({"layer": 0, "aggregate": "none"}, "head is None and aggregate 'none'"),
+    ],
+)
+def test_an_alignment_that_the_model_does_not_have_is_refused(
+    bundle_folder: Path, alignment: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        manifest_with(bundle_folder, alignment)
