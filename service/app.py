@@ -15,6 +15,7 @@ from service.documents import DocumentTranslator
 from service.embedding import Embedder
 from service.error_handlers import install_error_handlers
 from service.file_store import FileStore
+from service.generation.generator import TextGenerator
 from service.health import HealthCheck
 from service.metrics import Metrics
 from service.middleware import (
@@ -26,9 +27,12 @@ from service.middleware import (
 from service.models import ModelLoader, ModelRegistry
 from service.rate_limit import RateLimiter
 from service.routes import (
+    chat,
+    completions,
     embed,
     files,
     frontend,
+    generate,
     languages,
     openai_embeddings,
     openai_models,
@@ -49,6 +53,9 @@ logger = logging.getLogger(__name__)
 ROUTERS = (  # tried in this order, so what is called all day comes first
     embed.router,
     openai_embeddings.router,
+    generate.router,
+    completions.router,
+    chat.router,
     translate.router,
     languages.router,
     files.router,
@@ -82,7 +89,7 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
     app = FastAPI(
         title="Polyhead",
         version=version(),
-        description="Translation with LibreTranslate's protocol, embeddings with TEI's and OpenAI's.",
+        description="Translation with LibreTranslate's protocol, embeddings with TEI's, text with TGI's, and OpenAI's.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -106,6 +113,7 @@ def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics)
         translator=translator,
         documents=DocumentTranslator(translator, settings.max_concurrent_files),
         embedder=Embedder(registry, tokenization),
+        generator=TextGenerator(registry, tokenization),
         tokenization=tokenization,
         files=FileStore(max_bytes=settings.max_stored_file_bytes, lifetime_seconds=settings.file_lifetime_seconds),
         limiter=RateLimiter(settings.requests_per_minute),

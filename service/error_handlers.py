@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 OPENAI_PREFIX = "/v1/"
 TEI_PATHS = frozenset({"/embed", "/embed_all", "/tokenize", "/decode"})
+TGI_PATHS = frozenset({"/generate", "/generate_stream"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     engine_errors.RequestTooLargeError: Answer(400, "validation"),
     engine_errors.OverloadedError: Answer(429, "overloaded", "Model is overloaded"),
     engine_errors.ModelUnavailableError: Answer(503, "unhealthy", "The model is not available"),
+    engine_errors.InvalidOutputError: Answer(424, "backend"),
     engine_errors.DeadlineError: Answer(504, "timeout", "The request was not finished in time"),
     DocumentError: Answer(400, "validation"),
     RequestValidationError: Answer(422, "validation"),
@@ -69,6 +71,19 @@ TEI_ANSWERS: dict[type[Exception], Answer] = {
 }
 """Where TEI's protocol differs from `ANSWERS`."""
 
+TGI_ANSWERS: dict[type[Exception], Answer] = {
+    errors.InvalidRequestError: Answer(422, "validation"),
+    errors.EmptyInputError: Answer(422, "validation"),
+    errors.TokenIdError: Answer(422, "validation"),
+    errors.ApiKeyRequiredError: Answer(401, "authentication"),
+    errors.InvalidApiKeyError: Answer(401, "authentication"),
+    errors.UnknownModelError: Answer(404, "not_found"),
+    errors.ModelOutputError: Answer(424, "generation"),
+    engine_errors.InvalidOutputError: Answer(424, "generation"),
+    engine_errors.RequestTooLargeError: Answer(422, "validation"),
+}
+"""Where TGI's protocol differs from `ANSWERS`."""
+
 OPENAI_ANSWERS: dict[type[Exception], Answer] = {
     errors.InputError: Answer(400, "validation"),
     errors.TokenIdError: Answer(400, "tokenizer"),
@@ -77,6 +92,7 @@ OPENAI_ANSWERS: dict[type[Exception], Answer] = {
     errors.UnknownModelError: Answer(404, "model_not_found"),
     errors.NoModelError: Answer(404, "model_not_found"),
     errors.ModelOutputError: Answer(500, "backend"),
+    engine_errors.InvalidOutputError: Answer(500, "backend"),
     RequestValidationError: Answer(400, "validation"),
 }
 """Where OpenAI's protocol differs from `ANSWERS`."""
@@ -101,6 +117,16 @@ async def _handle(request: Request, error: Exception) -> JSONResponse:
 
 def error_response(path: str, error: Exception) -> JSONResponse:
     """The response for `error`, in the shape that the clients of `path` read. Unexpected errors are logged."""
+    answer, body = _describe(path, error)
+    return JSONResponse(body, status_code=answer.status, headers=_headers(error, answer.status))
+
+
+def error_body(path: str, error: Exception) -> dict[str, Any]:
+    """The same without a status, for an answer that has begun and cannot be taken back."""
+    return _describe(path, error)[1]
+
+
+def _describe(path: str, error: Exception) -> tuple[Answer, dict[str, Any]]:
     if isinstance(error, HTTPException):
         answer = Answer(error.status_code, _HTTP_KINDS.get(error.status_code, "http"), str(error.detail))
     else:
@@ -112,16 +138,14 @@ def error_response(path: str, error: Exception) -> JSONResponse:
         message, parameter = _first_problem(error)
     else:
         message, parameter = answer.message or str(error), getattr(error, "parameter", None)
-    return JSONResponse(
-        _body(path, answer, message, parameter) | _details(error),
-        status_code=answer.status,
-        headers=_headers(error, answer.status),
-    )
+    return answer, _body(path, answer, message, parameter) | _details(error)
 
 
 def _differences(path: str) -> Mapping[type[Exception], Answer]:
     if path.startswith(OPENAI_PREFIX):
         return OPENAI_ANSWERS
+    if path in TGI_PATHS:
+        return TGI_ANSWERS
     return TEI_ANSWERS if path in TEI_PATHS else {}
 
 

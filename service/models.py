@@ -13,6 +13,7 @@ from babel import Locale, UnknownLocaleError
 
 from model.tokenizer import EOS, Tokenizer, language_tag
 from service.engine.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.generation.types import GenerationRequest, PromptToken, TokenEvent
 from service.engine.observer import Observer
 from service.engine.types import DecodingOptions, EngineStats, GenerationResult, InferenceRequest
 from service.errors import (
@@ -53,6 +54,31 @@ class Engine(EngineControl, Protocol[RequestT_contra, ResultT]):
 
 TranslationEngine = Engine[InferenceRequest, GenerationResult]
 EmbeddingEngine = Engine[EmbeddingRequest, EmbeddingResult]
+
+
+class TokenStream(Protocol):
+    """The tokens of one request as they come; see `service.engine.generation.stream`."""
+
+    queue_seconds: float | None
+    prompt_log_probs: tuple[PromptToken, ...] | None
+
+    def __aiter__(self) -> TokenStream: ...
+    async def __anext__(self) -> TokenEvent: ...
+    async def aclose(self) -> None:
+        """Stop: what the request took is free at the engine's next step."""
+        ...
+
+
+class GenerationEngine(EngineControl, Protocol):
+    """An engine that continues prompts, one token after the other."""
+
+    async def open(self, request: GenerationRequest) -> TokenStream:
+        """The tokens of a request that has been admitted."""
+        ...
+
+    async def search(self, request: GenerationRequest) -> GenerationResult:
+        """The best hypotheses of a beam search; cancelling the coroutine cancels the work."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +150,35 @@ class EmbeddingModel(LoadedModel):
         await self.engine.run([EmbeddingRequest((0,), deadline=deadline)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class GenerationModel(LoadedModel):
+    """A model that continues a text.
+
+    `max_total_tokens` bounds a prompt and its continuation together. `max_top_tokens` is how many of the likeliest
+    tokens a step can name. `chat_template` is the Jinja template that makes a prompt of a conversation, and
+    `special_tokens` are the texts that it knows by name, such as bos_token.
+    """
+
+    task: ClassVar[str] = "generate"
+
+    engine: GenerationEngine
+    max_total_tokens: int
+    eos_ids: tuple[int, ...] = ()
+    max_beam_size: int = 1
+    max_top_tokens: int = 5
+    chat_template: str | None = None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+
+    async def probe(self, deadline: float) -> None:
+        """One token after a single one."""
+        stream = await self.engine.open(GenerationRequest(input_ids=(0,), max_new_tokens=1, deadline=deadline))
+        try:
+            async for _ in stream:
+                pass
+        finally:
+            await stream.aclose()
+
+
 ModelT = TypeVar("ModelT", bound=LoadedModel)
 
 
@@ -175,6 +230,10 @@ class ModelRegistry:
         Raises UnknownModelError, ModelTaskError for a model of another task, or NoModelError.
         """
         return self._choose(EmbeddingModel, name)
+
+    def generator(self, name: str | None = None) -> GenerationModel:
+        """The first model that continues texts, or the one called `name`; raises as `embedder` does."""
+        return self._choose(GenerationModel, name)
 
     def language(self, code: str, *, parameter: str) -> str:
         """The code as the models spell it, however the client wrote it; UnsupportedLanguageError if none knows it."""

@@ -34,8 +34,12 @@ class RequestRecord:
         self.num_input_tokens += result.num_input_tokens
         if isinstance(result, GenerationResult):
             self.num_output_tokens += sum(len(hypothesis.token_ids) for hypothesis in result.hypotheses)
-        self.queue_seconds = max(self.queue_seconds, result.queue_seconds)
-        self.inference_seconds = max(self.inference_seconds, result.inference_seconds)
+        self.add_times(result.queue_seconds, result.inference_seconds)
+
+    def add_times(self, queue_seconds: float, inference_seconds: float) -> None:
+        """Take note of how long one of those that run side by side has waited and run."""
+        self.queue_seconds = max(self.queue_seconds, queue_seconds)
+        self.inference_seconds = max(self.inference_seconds, inference_seconds)
 
 
 def attach_record(scope: Scope, record: RequestRecord) -> None:

@@ -13,6 +13,7 @@ from service.documents import DocumentTranslator
 from service.embedding import Embedder
 from service.errors import ApiKeyRequiredError, InvalidApiKeyError
 from service.file_store import FileStore
+from service.generation.generator import TextGenerator
 from service.health import HealthCheck
 from service.metrics import Metrics
 from service.models import ModelRegistry
@@ -34,6 +35,7 @@ class Services:
     translator: Translator
     documents: DocumentTranslator
     embedder: Embedder
+    generator: TextGenerator
     tokenization: TokenizationPool
     files: FileStore
     limiter: RateLimiter

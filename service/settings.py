@@ -70,6 +70,7 @@ class Settings(BaseSettings):
         description="Cut inputs for embeddings that are too long, where a request does not say; else they get a 422.",
     )
     tokenization_workers: Count = Field(2, description="Threads that tokenize inputs for embeddings.")
+    max_best_of: Count = Field(8, description="Most outputs that a request may ask for of one prompt.")
     max_alternatives: int = Field(7, ge=0, description="Most alternative translations that a request may ask for.")
     max_beam_size: Count = Field(8, description="Widest beam that a request may ask for.")
     max_source_tokens: Count = Field(

@@ -7,10 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.models import EmbeddingModel, LoadedModel, TranslationModel
+from service.models import EmbeddingModel, GenerationModel, LoadedModel, TranslationModel
 from service.schemas.common import error_responses
 from service.schemas.operations import (
     EmbeddingModelInfo,
+    GenerationModelInfo,
     HealthResponse,
     InfoResponse,
     LimitsInfo,
@@ -66,10 +67,12 @@ def _max_input_length(model: LoadedModel) -> int:
             return model.max_input_tokens
         case TranslationModel():
             return model.max_source_tokens
+        case GenerationModel():
+            return model.max_total_tokens - 1  # one position is for what is generated
     raise TypeError(f"GET /info knows no models of the class {type(model).__name__}")
 
 
-def _model_info(model: LoadedModel) -> TranslationModelInfo | EmbeddingModelInfo:
+def _model_info(model: LoadedModel) -> TranslationModelInfo | EmbeddingModelInfo | GenerationModelInfo:
     common: dict[str, Any] = {
         "name": model.name,
         "task": model.task,
@@ -97,6 +100,15 @@ def _model_info(model: LoadedModel) -> TranslationModelInfo | EmbeddingModelInfo
                 max_beam_size=model.max_beam_size,
                 default_beam_size=model.default_beam_size,
                 default_length_penalty=model.default_length_penalty,
+            )
+        case GenerationModel():
+            return GenerationModelInfo(
+                **common,
+                details=dict(model.info),
+                max_total_tokens=model.max_total_tokens,
+                max_beam_size=model.max_beam_size,
+                max_top_tokens=model.max_top_tokens,
+                has_chat_template=model.chat_template is not None,
             )
     raise TypeError(f"GET /info knows no models of the class {type(model).__name__}")
 

@@ -65,6 +65,15 @@ class EmbeddingModelInfo(ModelInfo):
     default_prompt_name: str | None
 
 
+class GenerationModelInfo(ModelInfo):
+    """One loaded model that continues texts."""
+
+    max_total_tokens: int
+    max_beam_size: int
+    max_top_tokens: int
+    has_chat_template: bool
+
+
 class InfoResponse(WireModel):
     """TEI's fields, which describe the first model for embeddings, and ours: all the models, and the limits.
 
@@ -84,5 +93,5 @@ class InfoResponse(WireModel):
     auto_truncate: bool
     tokenization_workers: int
     version: str
-    models: list[TranslationModelInfo | EmbeddingModelInfo]
+    models: list[TranslationModelInfo | EmbeddingModelInfo | GenerationModelInfo]
     limits: LimitsInfo
