@@ -1,4 +1,4 @@
-"""Trace a graph definition into ONNX: opset 24, with Polyhead's two operators as their ONNX counterparts."""
+"""Trace a graph definition into ONNX: opset 24, with Polyhead's own operators as their ONNX counterparts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ OPSET = 24
 op = Opset("", OPSET)
 
 
+def _rotate(states: Any, cosines: Any, sines: Any, positions: Any, num_heads: int) -> Any:
+    """`polyhead::rotate` is RotaryEmbedding in its 3-D form, which looks the angles of each position up."""
+    return op.RotaryEmbedding(states, cosines, sines, positions, num_heads=num_heads)
+
+
 def _update_cache(cache: Any, new: Any, write_indices: Any) -> Any:
     """`polyhead::update_cache` is TensorScatter along the positions, which works in place on a shared buffer."""
     return op.TensorScatter(cache, new, write_indices, axis=1)
 
 
-def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_causal: bool) -> Any:
+def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, num_kv_heads: int, is_causal: bool) -> Any:
     """`polyhead::attend` is Attention in its 3-D form, heads side by side; the first of its four results."""
     # ONNX Runtime's CPU kernel multiplies one query by its keys a quarter faster when there is nothing left to scale.
     # D is known only to the tracer's shapes, which a symbolic query carries.
@@ -47,7 +52,7 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_c
         None,  # past value
         lengths,
         q_num_heads=num_heads,
-        kv_num_heads=num_heads,
+        kv_num_heads=num_kv_heads,
         is_causal=int(is_causal),
         scale=1.0,
     )
@@ -55,6 +60,7 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, is_c
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.polyhead.rotate.default: _rotate,
     torch.ops.polyhead.update_cache.default: _update_cache,
     torch.ops.polyhead.attend.default: _attend,
 }

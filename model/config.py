@@ -10,20 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from model.rotary import NO_SCALING, RotaryScaling
+
 Architecture = Literal["encoder_decoder", "encoder", "decoder"]
-Positions = Literal["sinusoidal", "learned"]
+Positions = Literal["sinusoidal", "learned", "rotary"]
+Norm = Literal["layer", "rms"]
 NormOrder = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": get_args(Architecture),
     "positions": get_args(Positions),
+    "norm": get_args(Norm),
     "norm_order": get_args(NormOrder),
     "activation": get_args(Activation),
 }
 # By the annotation's text, which is what dataclasses see of it. An int is a float to JSON, but a bool is no int.
-_TYPES: dict[Any, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
-_TYPE_NAMES: dict[Any, str] = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_TYPES: dict[Any, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "RotaryScaling": (RotaryScaling,),
+}
+_TYPE_NAMES: dict[Any, str] = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "RotaryScaling": f"an object with any of {', '.join(field.name for field in dataclasses.fields(RotaryScaling))}",
+}
 
 
 class ConfigError(ValueError):
@@ -43,12 +57,28 @@ class ModelConfig:
     d_model: int = 512
     d_ff: int = 2048
     num_heads: int = 8
+    num_kv_heads: int = 0
+    """Heads of keys and values, each shared by num_heads / num_kv_heads query heads; 0 is one for each. Grouped-query
+    attention: Ainslie et al. 2023, https://arxiv.org/abs/2305.13245."""
+    head_dim: int = 0
+    """D, where it is not d_model / num_heads, which 0 stands for."""
     num_encoder_layers: int = 0
     num_decoder_layers: int = 0
     max_seq_len: int = 512
     positions: Positions = "sinusoidal"
+    rotary_base: float = 10_000.0
+    """The slowest pair of a head turns nearly so many times slower than the fastest."""
+    rotary_scaling: RotaryScaling = NO_SCALING
+    norm: Norm = "layer"
     norm_order: NormOrder = "pre"
     activation: Activation = "relu"
+    gated_feed_forward: bool = False
+    """Multiply the activation by a second projection: Shazeer 2020, https://arxiv.org/abs/2002.05202."""
+    query_key_value_bias: bool = True
+    attention_output_bias: bool = True
+    feed_forward_bias: bool = True
+    query_key_norm: bool = False
+    """A norm over each head of queries and keys: Dehghani et al. 2023, https://arxiv.org/abs/2302.05442."""
     dropout: float = 0.1
     norm_eps: float = 1e-5
     scale_embeddings: bool = True
@@ -89,13 +119,12 @@ class ModelConfig:
             if getattr(self, name) < 1
         ]
         problems += self._layer_problems()
+        problems += self._attention_problems()
         problems += [
             f"{name} is {getattr(self, name)}, allowed: 0 to vocab_size - 1"
             for name in ("pad_id", "bos_id", "eos_id")
             if not 0 <= getattr(self, name) < self.vocab_size
         ]
-        if self.num_heads >= 1 and self.d_model % self.num_heads:
-            problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.positions == "sinusoidal" and self.d_model % 2:
             problems.append(f"d_model {self.d_model} is odd; sinusoidal positions need an even one")
         if self.num_token_types < 0:
@@ -118,15 +147,37 @@ class ModelConfig:
                 problems.append(f"{name} is {value}, it must be at least 1 for architecture {self.architecture!r}")
         return problems
 
+    def _attention_problems(self) -> list[str]:
+        problems = [
+            f"{name} is {getattr(self, name)}, it must be at least 0"
+            for name in ("num_kv_heads", "head_dim")
+            if getattr(self, name) < 0
+        ]
+        if problems or self.num_heads < 1:
+            return problems
+        if not self.head_dim and self.d_model % self.num_heads:
+            problems.append(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            problems.append(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
+        if self.positions == "rotary":
+            if self.head_size % 2:
+                problems.append(f"the head size {self.head_size} is odd; rotary positions need an even one")
+            if not 1.0 < self.rotary_base < math.inf:
+                problems.append(f"rotary_base is {self.rotary_base}, it must be above 1")
+            problems += self.rotary_scaling.problems()
+        elif self.rotary_scaling != NO_SCALING:
+            problems.append(f"rotary_scaling is given, but positions is {self.positions!r}")
+        return problems
+
     @property
     def head_size(self) -> int:
         """D, the width of one attention head."""
-        return self.d_model // self.num_heads
+        return self.head_dim or self.d_model // self.num_heads
 
     @property
     def cache_width(self) -> int:
-        """H*D, the width of a position's keys, or values, in the cache."""
-        return self.num_heads * self.head_size
+        """KV*D, the width of a position's keys, or values, in the cache."""
+        return (self.num_kv_heads or self.num_heads) * self.head_size
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, defaults too, as JSON values."""
@@ -144,6 +195,9 @@ class ModelConfig:
         ]
         if missing:
             raise ConfigError(f"missing fields: {', '.join(missing)}")
+        scaling = values.get("rotary_scaling")
+        if isinstance(scaling, Mapping):
+            values = {**values, "rotary_scaling": _scaling_from(scaling)}
         return cls(**values)
 
     def save(self, path: Path) -> None:
@@ -160,3 +214,11 @@ class ModelConfig:
         if not isinstance(values, dict):
             raise ConfigError(f"{path} holds {type(values).__name__}, it must hold an object")
         return cls.from_dict(values)
+
+
+def _scaling_from(values: Mapping[str, Any]) -> RotaryScaling:
+    known = [field.name for field in dataclasses.fields(RotaryScaling)]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown fields of rotary_scaling: {', '.join(unknown)}; known: {', '.join(known)}")
+    return RotaryScaling(**values)

@@ -1,7 +1,7 @@
-"""The parts of a transformer: positions, attention, feed-forward, and the two kinds of layer they make.
+"""The parts of a transformer: embedding, attention, feed-forward, and the two kinds of layer they make.
 
-Read after `model.operators` and before `model.transformer`. Section numbers are those of Vaswani et al. 2017,
-https://arxiv.org/abs/1706.03762.
+Read after `model.operators` and `model.positions`, and before `model.transformer`. Section numbers are those of Vaswani
+et al. 2017, https://arxiv.org/abs/1706.03762.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.operators import attend, update_cache
+from model.operators import attend, rotate, update_cache
+from model.positions import Rotation, sinusoids
 
 
 class KeyValue(NamedTuple):
-    """One layer's keys and values, each (B,C,H*D): a cache of C positions, or a source of S."""
+    """One layer's keys and values, each (B,C,KV*D): a cache of C positions, or a source of S."""
 
     key: Tensor
     value: Tensor
@@ -34,21 +35,24 @@ class Embedding(nn.Module):
         super().__init__()
         self.token = nn.Embedding(config.vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        self.adds_positions = config.positions != "rotary"  # those enter in every layer
         self.position: Tensor
         if config.positions == "learned":
             self.position = nn.Parameter(torch.empty(config.max_seq_len, config.d_model))
-        else:
+        elif config.positions == "sinusoidal":
             # Not trained and cheap to make again, so no checkpoint carries it.
             self.register_buffer("position", sinusoids(config.max_seq_len, config.d_model), persistent=False)
         if config.num_token_types:
             self.token_type = nn.Parameter(torch.empty(config.num_token_types, config.d_model))
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.embedding_norm else nn.Identity()
+        self.norm = make_norm(config, config.d_model) if config.embedding_norm else nn.Identity()
         self.num_token_types = config.num_token_types
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """`token_type_ids` is for models with token types, which take None for a text that is all of type 0."""
-        states: Tensor = self.token(input_ids) * self.scale + self.position[positions]
+        states: Tensor = self.token(input_ids) * self.scale
+        if self.adds_positions:
+            states = states + self.position[positions]
         if self.num_token_types:
             states = states + (self.token_type[0] if token_type_ids is None else self.token_type[token_type_ids])
         elif token_type_ids is not None:
@@ -57,11 +61,17 @@ class Embedding(nn.Module):
         return embedded
 
 
-def sinusoids(length: int, width: int) -> Tensor:
-    """The fixed position table of section 3.5: (length, width), sines in even columns and cosines in odd ones."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-    angles = torch.arange(length)[:, None] * rates  # (length, width/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+class RMSNorm(nn.RMSNorm):
+    """Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467; in its weight's type, also where autocast is on."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return super().forward(states.to(self.weight.dtype))
+
+
+def make_norm(config: ModelConfig, width: int) -> nn.Module:
+    """The kind of norm that the configuration asks for, over `width` channels."""
+    kind = RMSNorm if config.norm == "rms" else nn.LayerNorm
+    return kind(width, eps=config.norm_eps)
 
 
 class SelfAttention(nn.Module):
@@ -69,22 +79,43 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, is_causal: bool) -> None:
         super().__init__()
-        self.num_heads, self.is_causal = config.num_heads, is_causal
-        self.query_key_value = nn.Linear(config.d_model, 3 * config.d_model)
-        self.output = nn.Linear(config.d_model, config.d_model)
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads or config.num_heads
+        self.is_causal = is_causal
+        self.widths = (self.num_heads * config.head_size, config.cache_width, config.cache_width)
+        self.query_key_value = nn.Linear(config.d_model, sum(self.widths), bias=config.query_key_value_bias)
+        self.output = nn.Linear(self.widths[0], config.d_model, bias=config.attention_output_bias)
+        self.has_head_norm = config.query_key_norm
+        if config.query_key_norm:
+            self.query_norm = make_norm(config, config.head_size)
+            self.key_norm = make_norm(config, config.head_size)
 
-    def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+    def forward(self, states: Tensor, rotation: Rotation | None, lengths: Tensor | None) -> Tensor:
         """`states` (B,T,E) attend to each other; `lengths` (B) counts the real positions, None: all T."""
-        query, key, value = self.query_key_value(states).chunk(3, dim=-1)  # three times (B,T,H*D)
-        attended: Tensor = self.output(attend(query, key, value, lengths, self.num_heads, self.is_causal))
+        query, key, value = self.project(states, rotation)
+        attended: Tensor = self.output(self._attend(query, KeyValue(key, value), lengths))
         return attended
 
-    def step(self, states: Tensor, cache: KeyValue, write_indices: Tensor) -> tuple[Tensor, KeyValue]:
+    def step(
+        self, states: Tensor, rotation: Rotation | None, cache: KeyValue, write_indices: Tensor
+    ) -> tuple[Tensor, KeyValue]:
         """`states` (B,T,E) enter the cache at `write_indices` (B) and attend to all that it then holds."""
-        query, key, value = self.query_key_value(states).chunk(3, dim=-1)
+        query, key, value = self.project(states, rotation)
         cache = KeyValue(update_cache(cache.key, key, write_indices), update_cache(cache.value, value, write_indices))
-        lengths = write_indices + states.shape[1]
-        return self.output(attend(query, cache.key, cache.value, lengths, self.num_heads, self.is_causal)), cache
+        return self.output(self._attend(query, cache, write_indices + states.shape[1])), cache
+
+    def project(self, states: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """`states` (B,T,E) -> queries (B,T,H*D), keys and values (B,T,KV*D); keys are kept as they are rotated here."""
+        query, key, value = self.query_key_value(states).split(self.widths, dim=-1)
+        if self.has_head_norm:
+            query = self.query_norm(query.unflatten(-1, (self.num_heads, -1))).flatten(2).to(value.dtype)  # over D
+            key = self.key_norm(key.unflatten(-1, (self.num_kv_heads, -1))).flatten(2).to(value.dtype)
+        if rotation is not None:
+            query, key = rotate(query, *rotation, self.num_heads), rotate(key, *rotation, self.num_kv_heads)
+        return query, key, value
+
+    def _attend(self, query: Tensor, source: KeyValue, lengths: Tensor | None) -> Tensor:
+        attended: Tensor = attend(query, *source, lengths, self.num_heads, self.num_kv_heads, self.is_causal)
+        return attended
 
 
 class CrossAttention(nn.Module):
@@ -92,24 +123,24 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
-        self.query = nn.Linear(config.d_model, config.d_model)
-        self.key_value = nn.Linear(config.d_model, 2 * config.d_model)
-        self.output = nn.Linear(config.d_model, config.d_model)
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads or config.num_heads
+        width = config.num_heads * config.head_size
+        self.query = nn.Linear(config.d_model, width, bias=config.query_key_value_bias)
+        self.key_value = nn.Linear(config.d_model, 2 * config.cache_width, bias=config.query_key_value_bias)
+        self.output = nn.Linear(width, config.d_model, bias=config.attention_output_bias)
 
     def keys_and_values(self, memory: Tensor) -> KeyValue:
-        """`memory` (B,S,E) -> keys and values (B,S,H*D): made once a source, read at every step."""
+        """`memory` (B,S,E) -> keys and values (B,S,KV*D): made once a source, read at every step."""
         return KeyValue(*self.key_value(memory).chunk(2, dim=-1))
 
     def forward(self, states: Tensor, source: KeyValue, source_lengths: Tensor) -> Tensor:
-        """`states` (B,T,E) attend to the first `source_lengths` (B/K) positions of `source` (B/K,S,E).
+        """`states` (B,T,E) attend to the first `source_lengths` (B/K) positions of `source` (B/K,S,KV*D).
 
         K neighbouring rows, the beams of one source, share it; mostly K is 1.
         """
         query = self.query(states)
-        attended: Tensor = self.output(
-            attend(query, source.key, source.value, source_lengths, self.num_heads, is_causal=False)
-        )
+        states = attend(query, *source, source_lengths, self.num_heads, self.num_kv_heads, is_causal=False)
+        attended: Tensor = self.output(states)
         return attended
 
 
@@ -127,13 +158,33 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.expand = nn.Linear(config.d_model, config.d_ff)
+        self.expand = nn.Linear(config.d_model, config.d_ff, bias=config.feed_forward_bias)
         self.activation = ACTIVATIONS[config.activation]()
-        self.contract = nn.Linear(config.d_ff, config.d_model)
+        self.contract = nn.Linear(config.d_ff, config.d_model, bias=config.feed_forward_bias)
 
     def forward(self, states: Tensor) -> Tensor:
         contracted: Tensor = self.contract(self.activation(self.expand(states)))
         return contracted
+
+
+class GatedFeedForward(FeedForward):
+    """Feed-forward whose expansion is multiplied by an activated gate: Shazeer 2020, https://arxiv.org/abs/2002.05202.
+
+    Gate and expansion are two projections: one for both saves nothing in float32, and in int8 costs a tenth to split.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.feed_forward_bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        contracted: Tensor = self.contract(self.activation(self.gate(states)) * self.expand(states))
+        return contracted
+
+
+def make_feed_forward(config: ModelConfig) -> FeedForward:
+    """The kind of feed-forward that the configuration asks for."""
+    return GatedFeedForward(config) if config.gated_feed_forward else FeedForward(config)
 
 
 class Residual(nn.Module):
@@ -145,7 +196,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.norm = make_norm(config, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.is_pre = config.norm_order == "pre"
 
@@ -166,12 +217,12 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = SelfAttention(config, is_causal=False)
         self.self_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, states: Tensor, rotation: Rotation | None, lengths: Tensor) -> Tensor:
         """`states` (B,S,E), of which `lengths` (B) are real."""
-        change = self.self_attention(self.self_attention_residual.enter(states), lengths)
+        change = self.self_attention(self.self_attention_residual.enter(states), rotation, lengths)
         states = self.self_attention_residual.leave(states, change)
         change = self.feed_forward(self.feed_forward_residual.enter(states))
         return self.feed_forward_residual.leave(states, change)
@@ -187,25 +238,29 @@ class DecoderLayer(nn.Module):
         if config.architecture == "encoder_decoder":
             self.cross_attention = CrossAttention(config)
             self.cross_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, states: Tensor, source: KeyValue | None, source_lengths: Tensor | None) -> Tensor:
+    def forward(
+        self, states: Tensor, rotation: Rotation | None, source: KeyValue | None, source_lengths: Tensor | None
+    ) -> Tensor:
         """All positions at once, without a cache: training. Padding stands on the right, so causality hides it."""
-        change = self.self_attention(self.self_attention_residual.enter(states), None)
+        change = self.self_attention(self.self_attention_residual.enter(states), rotation, lengths=None)
         states = self.self_attention_residual.leave(states, change)
         return self._rest(states, source, source_lengths)
 
     def step(
         self,
         states: Tensor,
+        rotation: Rotation | None,
         cache: KeyValue,
         write_indices: Tensor,
         source: KeyValue | None,
         source_lengths: Tensor | None,
     ) -> tuple[Tensor, KeyValue]:
         """The next T positions of each row, after what the cache holds: prefill and decoding."""
-        change, cache = self.self_attention.step(self.self_attention_residual.enter(states), cache, write_indices)
+        entering = self.self_attention_residual.enter(states)
+        change, cache = self.self_attention.step(entering, rotation, cache, write_indices)
         states = self.self_attention_residual.leave(states, change)
         return self._rest(states, source, source_lengths), cache
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.layers import DecoderLayer, Embedding, EncoderLayer, KeyValue
+from model.layers import DecoderLayer, Embedding, EncoderLayer, KeyValue, make_norm
+from model.positions import RotaryTable, Rotation
 
 
 class Transformer(nn.Module):
@@ -32,6 +33,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)
+        self.rotary = RotaryTable(config) if config.positions == "rotary" else None
         encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_layers = cast("Sequence[EncoderLayer]", encoder_layers)
@@ -47,7 +49,7 @@ class Transformer(nn.Module):
 
     def _stack_norm(self, num_layers: int) -> nn.Module:
         if num_layers and self.config.norm_order == "pre":
-            return nn.LayerNorm(self.config.d_model, eps=self.config.norm_eps)
+            return make_norm(self.config, self.config.d_model)
         return nn.Identity()
 
     def _initialise(self, module: nn.Module) -> None:
@@ -72,19 +74,20 @@ class Transformer(nn.Module):
             raise ValueError(f"a model of architecture {self.config.architecture!r} has no encoder")
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         states = self.embedding(input_ids, positions, token_type_ids)
+        rotation = self._rotation(input_ids, positions)
         for layer in self.encoder_layers:
-            states = layer(states, lengths)
+            states = layer(states, rotation, lengths)
         memory: Tensor = self.encoder_norm(states)
         return memory
 
     def cross_cache(self, memory: Tensor) -> list[KeyValue]:
-        """The encoder's output (B,S,E) -> each decoder layer's cross keys and values (B,S,H*D)."""
+        """The encoder's output (B,S,E) -> each decoder layer's cross keys and values (B,S,KV*D)."""
         return [layer.cross_attention.keys_and_values(memory) for layer in self.decoder_layers]
 
     def empty_cache(self, num_rows: int, capacity: int) -> list[KeyValue]:
-        """A cache of zeros for each decoder layer, (num_rows, capacity, E)."""
+        """A cache of zeros for each decoder layer, (num_rows, capacity, KV*D)."""
         reference = self.embedding.token.weight
-        shape = (num_rows, capacity, self.config.d_model)
+        shape = (num_rows, capacity, self.config.cache_width)
         return [KeyValue(reference.new_zeros(shape), reference.new_zeros(shape)) for _ in self.decoder_layers]
 
     def decode(
@@ -103,11 +106,11 @@ class Transformer(nn.Module):
         """
         self._check_source(cross_cache is not None)
         positions = write_indices[:, None] + torch.arange(input_ids.shape[1], device=input_ids.device)
-        states = self.embedding(input_ids, positions)
+        states, rotation = self.embedding(input_ids, positions), self._rotation(input_ids, positions)
         new_cache = []
         for index, layer in enumerate(self.decoder_layers):
             source = cross_cache[index] if cross_cache is not None else None
-            states, layer_cache = layer.step(states, cache[index], write_indices, source, source_lengths)
+            states, layer_cache = layer.step(states, rotation, cache[index], write_indices, source, source_lengths)
             new_cache.append(layer_cache)
         return self.decoder_norm(states), new_cache
 
@@ -128,11 +131,18 @@ class Transformer(nn.Module):
         if source_ids is not None and source_lengths is not None:
             cross_cache = self.cross_cache(self.encode(source_ids, source_lengths))
         positions = torch.arange(target_ids.shape[1], device=target_ids.device)[None]
-        states = self.embedding(target_ids, positions)
+        states, rotation = self.embedding(target_ids, positions), self._rotation(target_ids, positions)
         for layer, source in zip(self.decoder_layers, cross_cache, strict=True):
-            states = layer(states, source, source_lengths)
+            states = layer(states, rotation, source, source_lengths)
         output: Tensor = self.decoder_norm(states)
         return output
+
+    def _rotation(self, input_ids: Tensor, positions: Tensor) -> Rotation | None:
+        """What the layers rotate by, with `positions` (1,T) or (B,T) for each row of `input_ids` (B,T)."""
+        if self.rotary is None:
+            return None
+        rotation: Rotation = self.rotary(positions.expand_as(input_ids))
+        return rotation
 
     def _check_source(self, is_given: bool) -> None:
         # A decoder left without the source that it was built for would answer all the same, and wrongly.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from model.layers import SelfAttention
 from model.training.config import OptimizerConfig
 
 # Quintic iteration that brings all singular values near one; coefficients by Jordan et al. 2024 (Muon).
@@ -24,7 +25,8 @@ class Muon(Optimizer):
     For the weight matrices inside the layers. It reaches a given loss in fewer steps than Adam, which counts where the
     machine makes few. `torch.optim.Muon` does the same but always computes in bfloat16, which a processor without
     bfloat16 instructions emulates; here the type is the gradient's own. A fused projection is orthogonalised part by
-    part: `parts` of a parameter group says of how many equal blocks of rows its matrices are made.
+    part: `parts` of a parameter group says of how many equal blocks of rows its matrices are made, or of how many rows
+    each block has.
     """
 
     def __init__(
@@ -54,9 +56,14 @@ class Muon(Optimizer):
         momentum = self.state[parameter]["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
         update = parameter.grad.lerp(momentum, group["momentum"])  # Nesterov's look ahead
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        for block, rows in zip(update.chunk(group["parts"]), parameter.chunk(group["parts"]), strict=True):
+        blocks = [_blocks(matrix, group["parts"]) for matrix in (update, parameter)]
+        for block, rows in zip(*blocks, strict=True):
             scale = math.sqrt(max(1.0, block.shape[0] / block.shape[1]))
             rows.add_(orthogonalise(block), alpha=-group["lr"] * scale)
+
+
+def _blocks(matrix: Tensor, parts: int | Sequence[int]) -> Sequence[Tensor]:
+    return matrix.chunk(parts) if isinstance(parts, int) else matrix.split(list(parts))
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
@@ -83,7 +90,12 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig, workers: Executo
         torch.optim.AdamW(others, config.learning_rate, config.betas, eps=1e-9, weight_decay=decay, fused=True)
     ]
     if matrices:
-        groups = [{**group, "lr": config.matrix_learning_rate} for group in _matrix_groups(matrices)]
+        widths = {
+            f"{name}.query_key_value.weight": module.widths
+            for name, module in model.named_modules()
+            if isinstance(module, SelfAttention)
+        }
+        groups = [{**group, "lr": config.matrix_learning_rate} for group in _matrix_groups(matrices, widths)]
         optimizers.append(Muon(groups, weight_decay=decay, workers=workers))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -91,11 +103,12 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig, workers: Executo
     return optimizers
 
 
-def _matrix_groups(matrices: dict[str, nn.Parameter]) -> list[dict[str, Any]]:
-    by_parts: dict[int, list[nn.Parameter]] = {3: [], 2: [], 1: []}
+def _matrix_groups(matrices: dict[str, nn.Parameter], widths: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any]]:
+    """By parts; `widths` are the rows of query, key and value in their projection, which grouped heads make unequal."""
+    by_parts: dict[int | tuple[int, ...], list[nn.Parameter]] = {3: [], 2: [], 1: []}
     for name, matrix in matrices.items():
-        if name.endswith("self_attention.query_key_value.weight"):
-            by_parts[3].append(matrix)
+        if name in widths:
+            by_parts.setdefault(3 if len(set(widths[name])) == 1 else widths[name], []).append(matrix)
         elif name.endswith("cross_attention.key_value.weight"):
             by_parts[2].append(matrix)
         else:

@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -6,16 +7,36 @@ from typing import Any
 import pytest
 
 from model.config import ConfigError, ModelConfig
+from model.rotary import RotaryScaling
 from tests.model.samples import make_config
 
+LINEAR = RotaryScaling("linear", factor=2.0)
+SCALING_FIELDS = ", ".join(field.name for field in dataclasses.fields(RotaryScaling))
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
     config = make_config(positions="learned", norm_order="post", activation="gelu", dropout=0.25, final_bias=False)
-    config.save(tmp_path / "config.json")
-    assert ModelConfig.load(tmp_path / "config.json") == config
-    assert ModelConfig.from_dict(config.to_dict()) == config
+    scaled = make_config(positions="rotary", rotary_scaling=LINEAR, norm="rms", num_kv_heads=1, head_dim=6)
+    for kept in (config, scaled):
+        kept.save(tmp_path / "config.json")
+        assert ModelConfig.load(tmp_path / "config.json") == kept
+        assert ModelConfig.from_dict(kept.to_dict()) == kept
+
+
+def test_a_file_from_before_a_field_gets_its_default() -> None:
+    """The first release knew no more than these; what it saved means the same today."""
+    values = {"architecture": "decoder", "vocab_size": 24, "d_model": 16, "num_heads": 2, "num_decoder_layers": 1}
+    config = ModelConfig.from_dict(values)
+    assert (config.head_size, config.cache_width, config.norm) == (8, 16, "layer")
+    assert config.query_key_value_bias
+    assert not config.gated_feed_forward
+
+
+def test_width_of_the_cache_follows_the_heads_of_keys_and_values() -> None:
+    assert make_config(num_heads=4, num_kv_heads=2).cache_width == 8
+    wide = make_config(num_heads=3, head_dim=10)
+    assert (wide.head_size, wide.cache_width) == (10, 30)
 
 
 def test_whole_numbers_do_for_fractions() -> None:
@@ -26,7 +47,7 @@ def test_whole_numbers_do_for_fractions() -> None:
     ("changes", "message"),
     [
         ({"architecture": "rnn"}, "architecture is 'rnn', allowed: encoder_decoder, encoder, decoder"),
-        ({"positions": "rotary"}, "positions is 'rotary', allowed: sinusoidal, learned"),
+        ({"positions": "alibi"}, "positions is 'alibi', allowed: sinusoidal, learned, rotary"),
         ({"norm_order": None}, "norm_order is None, allowed: pre, post"),
         ({"activation": "tanh"}, "activation is 'tanh', allowed: relu, gelu, gelu_tanh, silu"),
         ({"vocab_size": "8000"}, "vocab_size is '8000', it must be a whole number"),
@@ -35,6 +56,39 @@ def test_whole_numbers_do_for_fractions() -> None:
         ({"num_heads": 0}, "num_heads is 0, it must be at least 1"),
         ({"num_heads": 3}, "d_model 16 is not a multiple of num_heads 3"),
         ({"d_model": 15, "num_heads": 3}, "d_model 15 is odd; sinusoidal positions need an even one"),
+        ({"num_kv_heads": -1}, "num_kv_heads is -1, it must be at least 0"),
+        ({"num_heads": 4, "num_kv_heads": 3}, "num_heads 4 is not a multiple of num_kv_heads 3"),
+        ({"head_dim": -8}, "head_dim is -8, it must be at least 0"),
+        ({"norm": "batch"}, "norm is 'batch', allowed: layer, rms"),
+        (
+            {"positions": "rotary", "head_dim": 5},
+            "the head size 5 is odd; rotary positions need an even one",
+        ),
+        ({"positions": "rotary", "rotary_base": 1}, "rotary_base is 1, it must be above 1"),
+        ({"rotary_scaling": None}, f"rotary_scaling is None, it must be an object with any of {SCALING_FIELDS}"),
+        ({"rotary_scaling": LINEAR}, "rotary_scaling is given, but positions is 'sinusoidal'"),
+        (
+            {"positions": "rotary", "rotary_scaling": RotaryScaling("ntk")},  # type: ignore[arg-type]
+            "rotary_scaling.kind is 'ntk', allowed: none, linear, llama3, yarn",
+        ),
+        (
+            {"positions": "rotary", "rotary_scaling": RotaryScaling("linear", factor="2")},  # type: ignore[arg-type]
+            "rotary_scaling.factor is '2', it must be a number",
+        ),
+        (
+            {"positions": "rotary", "rotary_scaling": RotaryScaling("linear", factor=0.5, attention_factor=0)},
+            (
+                "rotary_scaling.factor is 0.5, it must be at least 1; "
+                "rotary_scaling.attention_factor is 0, it must be positive"
+            ),
+        ),
+        (
+            {"positions": "rotary", "rotary_scaling": RotaryScaling("yarn", factor=2, slow_turns=4)},
+            (
+                "rotary_scaling.slow_turns is 4 and fast_turns 4.0, allowed: 0 < slow_turns < fast_turns; "
+                "rotary_scaling.original_max_seq_len is 0, it must be at least 1 for 'yarn'"
+            ),
+        ),
         ({"dropout": 1.0}, "dropout is 1.0, allowed: 0 <= dropout < 1"),
         ({"dropout": "no"}, "dropout is 'no', it must be a number"),
         ({"norm_eps": 0.0}, "norm_eps is 0.0, it must be positive"),
@@ -75,6 +129,10 @@ def test_all_problems_are_told_at_once() -> None:
         ('{"architecture": "encoder"', "is not JSON"),
         ("[1]", "holds list, it must hold an object"),
         ('{"architecture": "encoder", "width": 3}', "unknown fields: width; known: architecture"),
+        (
+            '{"architecture": "encoder", "vocab_size": 9, "rotary_scaling": {"kind": "linear", "by": 2}}',
+            "unknown fields of rotary_scaling: by; known: kind, factor",
+        ),
         ('{"d_model": 4}', "missing fields: architecture, vocab_size"),
     ],
 )

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from model.decoding import pad
-from model.layers import ACTIVATIONS, KeyValue, SelfAttention, sinusoids
+from model.layers import ACTIVATIONS, KeyValue, SelfAttention
+from model.positions import sinusoids
 from model.transformer import Transformer
 from tests.model.samples import make_config, make_model, random_rows
 
@@ -237,7 +238,7 @@ def test_a_fused_projection_equals_three_separate_ones() -> None:
     for part, linear in zip(parts, (query, key, value), strict=True):
         torch.testing.assert_close(part, linear(states))
     wanted, _ = library(states, states, states, need_weights=False)
-    torch.testing.assert_close(fused(states, None), wanted)
+    torch.testing.assert_close(fused(states, None, None), wanted)
 
 
 @torch.inference_mode()
@@ -262,6 +263,6 @@ def test_a_layer_equals_pytorchs_own() -> None:
             dropout.p = 0.0
         library.self_attn.dropout = 0.0
         wanted = library(states, src_key_padding_mask=hidden)
-        result = layer(states, torch.tensor([5, 3]))
+        result = layer(states, None, torch.tensor([5, 3]))
         torch.testing.assert_close(result[0], wanted[0], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(result[1, :3], wanted[1, :3], atol=1e-5, rtol=1e-4)

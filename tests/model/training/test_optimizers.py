@@ -37,6 +37,22 @@ def test_a_fused_matrix_moves_as_its_parts_would() -> None:
     assert not torch.allclose(fused.detach(), values.flatten(0, 1), atol=0.01)
 
 
+def test_muon_takes_grouped_queries_keys_and_values_apart_by_their_rows() -> None:
+    model = make_model(architecture="decoder", num_heads=4, num_kv_heads=2)
+    fused = [layer.self_attention.query_key_value.weight for layer in model.decoder_layers]
+    _, muon = build_optimizers(model, OptimizerConfig(kind="muon", learning_rate=0.003, matrix_learning_rate=0.02))
+    by_parts = {group["parts"]: group["params"] for group in muon.param_groups}
+    assert [id(matrix) for matrix in by_parts[16, 8, 8]] == [id(matrix) for matrix in fused]
+    together = nn.Parameter(torch.randn(32, 16))
+    alone = [nn.Parameter(block.clone()) for block in together.detach().split([16, 8, 8])]
+    together.grad = torch.randn(32, 16)
+    for part, gradient in zip(alone, together.grad.split([16, 8, 8]), strict=True):
+        part.grad = gradient.clone()
+    Muon([{"params": [together], "parts": (16, 8, 8)}]).step()
+    Muon([{"params": alone}]).step()
+    torch.testing.assert_close(together.detach(), torch.cat([part.detach() for part in alone]))
+
+
 def test_muon_steers_the_matrices_of_the_layers_and_adam_the_rest() -> None:
     model = make_model(tied_embeddings=False)
     names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -1,0 +1,88 @@
+"""What today's decoders need, exported: rotary positions, RMSNorm, gates, shared heads, a head of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from export.graphs import graph_definitions
+from export.parity import check_parity
+from export.trace import trace
+from model.rotary import RotaryScaling
+from tests.export.models import make_model
+from tests.export.test_parity import exported
+
+DECODER: dict[str, Any] = {"architecture": "decoder", "num_encoder_layers": 0, "num_decoder_layers": 2}
+LLAMA: dict[str, Any] = DECODER | {
+    "positions": "rotary",
+    "norm": "rms",
+    "activation": "silu",
+    "gated_feed_forward": True,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "query_key_value_bias": False,
+    "attention_output_bias": False,
+    "feed_forward_bias": False,
+    "final_bias": False,
+    "scale_embeddings": False,
+    "tied_embeddings": False,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "bias-tied": LLAMA | {"query_key_value_bias": True, "tied_embeddings": True},
+    "head-norm": LLAMA | {"query_key_norm": True, "head_dim": 6, "num_kv_heads": 1},
+    "scaled": LLAMA | {"rotary_scaling": RotaryScaling("linear", factor=2.0, attention_factor=1.2)},
+    "gpt2": DECODER | {"positions": "learned", "activation": "gelu_tanh", "final_bias": False},
+    "rotary-post": DECODER | {"positions": "rotary", "norm_order": "post", "query_key_norm": True},
+    "gelu-gate": DECODER | {"activation": "gelu_tanh", "gated_feed_forward": True, "head_dim": 5},
+    "encoder-decoder": LLAMA | {"architecture": "encoder_decoder", "num_encoder_layers": 1},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = make_model(**options)
+    report = check_parity(model, tmp_path, "fp32", exported(model, tmp_path), 16)
+    assert report.largest_difference is not None
+    assert report.largest_difference < 1e-4
+    assert report.token_agreement == report.sentence_agreement == 1.0
+
+
+@pytest.mark.parametrize("name", ["llama", "head-norm", "gelu-gate"])
+def test_int8_stays_near(tmp_path: Path, name: str) -> None:
+    model = make_model(**OPTIONS[name])
+    report = check_parity(model, tmp_path, "int8", exported(model, tmp_path, "int8"), 16)
+    assert report.relative_error is not None
+    assert 0 < report.relative_error < 0.2  # sixteen channels average little of the rounding out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_graph_is_of_standard_operators_without_shuffling(dtype: Any) -> None:
+    model = make_model(**LLAMA).to(getattr(torch, dtype))
+    nodes = [node for node in trace(graph_definitions(model, dtype)[0]).graph if node.domain == ""]
+    kinds = Counter(node.op_type for node in nodes)
+    layers = model.config.num_decoder_layers
+    assert kinds["RMSNormalization"] == 2 * layers + 1
+    assert kinds["RotaryEmbedding"] == kinds["TensorScatter"] == 2 * layers
+    assert kinds["Attention"] == kinds["Split"] == layers
+    assert not {"Transpose", "Slice", "Expand", "Sqrt", "ReduceMean", "If", "Loop"} & set(kinds)
+    assert kinds["Cast"] <= 1  # float16 logits become float32
+    heads = {
+        tuple(node.attributes[key].as_int() for key in ("q_num_heads", "kv_num_heads"))
+        for node in nodes
+        if node.op_type == "Attention"
+    }
+    assert heads == {(4, 2)}
+
+
+def test_norms_of_heads_ask_for_each_shape_once() -> None:
+    model = make_model(**OPTIONS["head-norm"])
+    kinds = Counter(node.op_type for node in trace(graph_definitions(model, "float32")[0]).graph)
+    layers = model.config.num_decoder_layers
+    assert kinds["RMSNormalization"] == 4 * layers + 1
+    assert kinds["Reshape"] == 4 * layers + 2  # two around the number of candidates
+    assert kinds["Concat"] == 4 + 1  # one a shape, whatever the layers, and one to find the last states
