@@ -56,7 +56,7 @@ class DecoderGraphs:
         self.decoder = open_session(bundle.graph_path(precision, "decoder"), device, num_threads)
         # After the sessions, which load the CUDA library that memory calls.
         self.memory = memory or memory_of(device)
-        self.num_layers, self.width = config.num_decoder_layers, config.d_model
+        self.num_layers, self.width = config.num_decoder_layers, config.cache_width
         self.num_candidates = bundle.manifest.decoding.num_candidates
         self.max_source_tokens = bundle.manifest.limits.max_source_tokens
         self.max_target_tokens = bundle.manifest.limits.max_target_tokens
