@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 precisions=tuple(dict.fromkeys(options.precision or ExportOptions.precisions)),
                 name=options.name,
                 num_candidates=options.num_candidates,
+                attention=options.attention,
                 force=options.force,
             ),
             report=lambda step: print(step, file=sys.stderr, flush=True),
@@ -74,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         default=ExportOptions.num_candidates,
         metavar="N",
         help="best tokens that a step returns for each row; K beams need 2 K (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--attention",
+        action="store_true",
+        help="include the graph of attention maps, which POST /attention needs; it adds no weights",
     )
     parser.add_argument("--force", action="store_true", help="replace the bundle if there is one")
     return parser

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 from pydantic import BaseModel, ValidationError
 
+from export.attention import attention_definition
 from export.bundle import file_record, load_bundle
 from export.calibration import activation_ranges
 from export.comparison import ParityError
@@ -24,6 +25,7 @@ from export.manifest import (
     DecodingDefaults,
     DType,
     Embedding,
+    Generation,
     GraphSpec,
     Limits,
     Manifest,
@@ -40,7 +42,7 @@ from model.pooling import Pooling
 
 TOKENIZER_NAME = "tokenizer.json"
 
-_OWN_FIELDS = ("task", "languages", "directions", "training", "embedding", "alignment")
+_OWN_FIELDS = ("task", "languages", "directions", "training", "embedding", "generation", "alignment")
 """What the manifest has a place of its own for; the rest of the checkpoint's metadata is provenance."""
 
 COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "fp16": "float16"}
@@ -58,6 +60,8 @@ class ExportOptions:
     precisions: Sequence[str] = ("fp32", "int8")
     name: str | None = None
     num_candidates: int = 16
+    attention: bool = False
+    """Include the graph of attention maps."""
     force: bool = False
 
 
@@ -75,10 +79,10 @@ def export_bundle(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        precisions = _write_graphs(checkpoint, partial, options, report)
+        precisions, attention = _write_graphs(checkpoint, partial, options, report)
         checkpoint.tokenizer.save(partial / TOKENIZER_NAME)
         parity = _check(checkpoint, partial, precisions, options, report)
-        manifest = _describe(checkpoint, partial, precisions, parity, options)
+        manifest = _describe(checkpoint, partial, precisions, attention, parity, options)
         _write_manifest(manifest, partial)
         load_bundle(partial)
         if folder.exists():
@@ -118,8 +122,8 @@ def _refuse_task(checkpoint: Checkpoint) -> None:
             f"is for the task {fitting!r}"
         )
     sections: dict[str, type[BaseModel]] = {"embedding": Embedding} if task == "embed" else {}
-    if checkpoint.metadata.get("alignment") is not None:
-        sections["alignment"] = Alignment
+    optional: dict[str, type[BaseModel]] = {"alignment": Alignment, "generation": Generation}
+    sections |= {name: section for name, section in optional.items() if checkpoint.metadata.get(name) is not None}
     for name, section in sections.items():
         try:
             section.model_validate(checkpoint.metadata.get(name, {}))
@@ -129,7 +133,7 @@ def _refuse_task(checkpoint: Checkpoint) -> None:
 
 def _write_graphs(
     checkpoint: Checkpoint, folder: Path, options: ExportOptions, report: Callable[[str], None]
-) -> dict[str, PrecisionSpec]:
+) -> tuple[dict[str, PrecisionSpec], GraphSpec | None]:
     """Trace every graph once per compute type, set its precision, and write graphs and weights."""
     weights, file = StoredWeights(_stored_tensors(checkpoint)), WeightFile(folder)
     graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
@@ -148,8 +152,16 @@ def _write_graphs(
                 graphs[precision][definition.name] = GraphSpec(
                     file=name, inputs=definition.inputs, outputs=definition.outputs
                 )
+    attention = None
+    if options.attention:
+        report("tracing attention (float32)")
+        definition = attention_definition(checkpoint.model)
+        graph = trace(definition)
+        bind_weights(graph, weights, file)
+        ir.save(graph, folder / f"{definition.name}.onnx")
+        attention = GraphSpec(file=f"{definition.name}.onnx", inputs=definition.inputs, outputs=definition.outputs)
     file.save()
-    return {name: PrecisionSpec(graphs=graphs[name]) for name in options.precisions}
+    return {name: PrecisionSpec(graphs=graphs[name]) for name in options.precisions}, attention
 
 
 def _pooling(checkpoint: Checkpoint) -> Pooling:
@@ -192,12 +204,15 @@ def _describe(
     checkpoint: Checkpoint,
     folder: Path,
     precisions: dict[str, PrecisionSpec],
+    attention: GraphSpec | None,
     parity: dict[str, ParityReport],
     options: ExportOptions,
 ) -> Manifest:
     config, metadata = checkpoint.config, checkpoint.metadata
     languages = (
-        {"codes": metadata["languages"], "directions": metadata["directions"]} if "languages" in metadata else None
+        {"codes": metadata["languages"], "directions": metadata.get("directions", ())}
+        if "languages" in metadata
+        else None
     )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return Manifest.model_validate(
@@ -208,9 +223,11 @@ def _describe(
             "model": config.to_dict(),
             "tokenizer": TOKENIZER_NAME,
             "precisions": {name: spec.model_dump() for name, spec in precisions.items()},
+            "attention": None if attention is None else attention.model_dump(),
             "limits": Limits(max_source_tokens=config.max_seq_len, max_target_tokens=config.max_seq_len).model_dump(),
             "decoding": DecodingDefaults(num_candidates=options.num_candidates).model_dump(),
             "embedding": metadata.get("embedding"),
+            "generation": metadata.get("generation"),
             "alignment": metadata.get("alignment"),
             "weights": {
                 "dtype": str(checkpoint.dtype).removeprefix("torch."),

@@ -124,6 +124,32 @@ class Embedding(_Part):
         return self
 
 
+class Sampling(_Part):
+    """How the makers of a model advise to choose its tokens; what is None they leave open. Names as in the API."""
+
+    do_sample: bool | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+
+
+class Generation(_Part):
+    """How a model that continues a text is prompted, and where it ends."""
+
+    eos_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Any of these ends a continuation; none where only its length does."""
+    adds_bos: bool = False
+    """Whether the tokenizer's file itself puts a token before each text."""
+    chat_template: str | None = None
+    """The Jinja template that makes a prompt of a conversation."""
+    special_tokens: dict[str, str] = {}
+    """The spellings that the template knows by name, such as bos_token."""
+    sampling: Sampling = Sampling()
+
+
 class Alignment(_Part):
     """The cross-attention that aligns words best, as `python -m model evaluate-alignment` found it."""
 
@@ -184,9 +210,12 @@ class Manifest(_Part):
     model: dict[str, Any]
     tokenizer: RelativePath = "tokenizer.json"
     precisions: Annotated[dict[str, PrecisionSpec], Field(min_length=1)]
+    attention: GraphSpec | None = None
+    """The graph of every layer's attention maps, which computes in float32 on the same weights file."""
     limits: Limits
     decoding: DecodingDefaults = DecodingDefaults()
     embedding: Embedding | None = None
+    generation: Generation | None = None
     alignment: Alignment | None = None
     weights: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -220,6 +249,8 @@ def _missing_parts(manifest: Manifest) -> list[str]:
     problems = []
     if manifest.tokenizer not in manifest.files:
         problems.append(f"files does not list the tokenizer {manifest.tokenizer}")
+    if manifest.attention is not None and manifest.attention.file not in manifest.files:
+        problems.append(f"files does not list {manifest.attention.file}, the attention graph")
     for precision, spec in manifest.precisions.items():
         problems += [
             f"precision {precision} has no graph {name!r}, which architecture {config.architecture!r} needs"

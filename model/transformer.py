@@ -65,6 +65,11 @@ class Transformer(nn.Module):
             if self.config.num_token_types:
                 nn.init.normal_(module.token_type, std=0.02)
 
+    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, Rotation | None]:
+        """What enters the first layer for rows (B,T) from position 0 on: states (B,T,E), and the rotation."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        return self.embedding(input_ids, positions, token_type_ids), self._rotation(input_ids, positions)
+
     def encode(self, input_ids: Tensor, lengths: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """`input_ids` (B,S), of which `lengths` (B) are real, -> one vector a token, (B,S,E).
 
@@ -72,9 +77,7 @@ class Transformer(nn.Module):
         """
         if not self.encoder_layers:
             raise ValueError(f"a model of architecture {self.config.architecture!r} has no encoder")
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        states = self.embedding(input_ids, positions, token_type_ids)
-        rotation = self._rotation(input_ids, positions)
+        states, rotation = self.embed(input_ids, token_type_ids)
         for layer in self.encoder_layers:
             states = layer(states, rotation, lengths)
         memory: Tensor = self.encoder_norm(states)
@@ -130,8 +133,7 @@ class Transformer(nn.Module):
         cross_cache: Sequence[KeyValue | None] = [None] * len(self.decoder_layers)
         if source_ids is not None and source_lengths is not None:
             cross_cache = self.cross_cache(self.encode(source_ids, source_lengths))
-        positions = torch.arange(target_ids.shape[1], device=target_ids.device)[None]
-        states, rotation = self.embedding(target_ids, positions), self._rotation(target_ids, positions)
+        states, rotation = self.embed(target_ids)
         for layer, source in zip(self.decoder_layers, cross_cache, strict=True):
             states = layer(states, rotation, source, source_lengths)
         output: Tensor = self.decoder_norm(states)
