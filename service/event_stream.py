@@ -17,7 +17,7 @@ from service.replies import to_json
 
 logger = logging.getLogger(__name__)
 
-_SECONDS_FOR_THE_LAST_EVENT = 5.0
+SECONDS_FOR_THE_LAST_EVENT = 5.0
 """How much longer than the request may take its answer may still be on its way, to a reader who is slow."""
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a proxy must not collect what is to stream
@@ -46,7 +46,7 @@ class EventStream(Response):
         del self.headers["content-length"]  # nobody knows it yet
         self._events = events
         self._close = close
-        self._timeout_seconds = timeout_seconds + _SECONDS_FOR_THE_LAST_EVENT
+        self._timeout_seconds = timeout_seconds + SECONDS_FOR_THE_LAST_EVENT
         self._started = started
         self._prefix = prefix
 
