@@ -12,6 +12,7 @@ from model.checkpoint import Checkpoint
 from model.config import ConfigError, ModelConfig
 from model.importing.errors import ModelImportError
 from model.importing.family import Family
+from model.importing.generation import describe_generation
 from model.importing.options import Options
 from model.importing.registry import FAMILIES
 from model.importing.sentence_transformers import describe_embedding
@@ -38,9 +39,17 @@ def import_checkpoint(
     model_type, family, options = _family(source)
     files = WeightFiles.find(source.transformer)
     fields = _fields(family, options)
+    for note in options.notes:
+        report(note)
     tokenizer = read_tokenizer(source, fields["vocab_size"])
     config = _config(options, fields | _ends(fields, tokenizer))
-    section = {"embedding": describe_embedding(source, config, pooling, report)}
+    section: dict[str, Any]
+    if family.task == "embed":
+        section = {"embedding": describe_embedding(source, config, pooling, report)}
+    elif pooling is not None:
+        raise ModelImportError(f"pooling is for models that embed, a {model_type} generates")
+    else:
+        section = {"generation": describe_generation(source, config, tokenizer, report)}
     model = Transformer(config)
     dtype, left_out = fill(model, family, files)
     for reason, names in left_out.items():
@@ -49,9 +58,25 @@ def import_checkpoint(
     if licence := source.licence():
         metadata["licence"] = licence
     metadata["source"] = {"model_type": model_type, "sha256": files.sha256()}
-    # The store has two types: what is half the size already stays so, and what is finer than float16 keeps its digits.
-    stored = torch.float16 if dtype == torch.float16 else torch.float32
-    return Checkpoint(model.eval(), tokenizer, metadata, stored)
+    return Checkpoint(model.eval(), tokenizer, metadata, _store(model, dtype, report))
+
+
+def _store(model: Transformer, dtype: torch.dtype, report: Callable[[str], None]) -> torch.dtype:
+    """The type to store the weights of `model` in, which are rounded to it; `dtype` is theirs.
+
+    There are two, float16 and float32. bfloat16 has fewer digits than float16 and a wider range: what is too large
+    asks for float32, and what is below the smallest float16, 6e-8, is zero to any sum that it enters.
+    """
+    if dtype not in (torch.float16, torch.bfloat16):
+        return torch.float32
+    largest = max(float(parameter.detach().abs().max()) for parameter in model.parameters())
+    if largest > torch.finfo(torch.float16).max:
+        report(f"a weight is as large as {largest:.3g}, which float16 cannot hold: stored as float32")
+        return torch.float32
+    if dtype == torch.bfloat16:
+        report("weights in bfloat16 are stored as float16")
+    model.load_state_dict({name: tensor.half().float() for name, tensor in model.state_dict().items()})
+    return torch.float16
 
 
 def _family(source: SourceFolder) -> tuple[str, Family, Options]:

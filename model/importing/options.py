@@ -26,9 +26,10 @@ class Options:
     Defaults are those of the family's configuration class in `transformers`, as files leave out what is default.
     """
 
-    def __init__(self, file: str, values: Mapping[str, Any]) -> None:
-        self.file, self._values = file, values
+    def __init__(self, file: str, values: Mapping[str, Any], prefix: str = "") -> None:
+        self.file, self._values, self._prefix = file, values, prefix
         self.problems: list[str] = []
+        self.notes: list[str] = []
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -45,12 +46,12 @@ class Options:
             return minimum
         return value
 
-    def number(self, name: str, default: float) -> float:
-        """A number."""
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number; without a default it must be there."""
         value = self._values.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(name, value, "it must be a number")
-            return default
+            return 1.0 if default is None else default
         return float(value)
 
     def boolean(self, name: str, default: bool) -> bool:
@@ -69,6 +70,12 @@ class Options:
             return {}
         return value
 
+    def part(self, name: str) -> Options:
+        """The object within the object, to be read in the same way; its problems are told with those of the whole."""
+        part = Options(self.file, self.mapping(name), f"{self._prefix}{name}.")
+        part.problems, part.notes = self.problems, self.notes
+        return part
+
     def activation(self, name: str, default: str) -> str:
         """Our name of the activation."""
         value = self._values.get(name, default)
@@ -86,7 +93,11 @@ class Options:
     def refuse(self, name: str, value: object, allowed: str) -> None:
         """Note that the value cannot be used."""
         shown = "missing" if value is None and name not in self._values else repr(value)
-        self.problems.append(f"{name} is {shown}, {allowed}")
+        self.problems.append(f"{self._prefix}{name} is {shown}, {allowed}")
+
+    def note(self, text: str) -> None:
+        """Keep what the user should know, though it is no fault."""
+        self.notes.append(text)
 
     def check(self) -> None:
         """Raise ModelImportError with everything noted, if anything was."""

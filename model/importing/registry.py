@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.importing import bert, distilbert, roberta
+from model.importing import bert, distilbert, gpt2, llama, mistral, qwen, roberta
 from model.importing.family import Family
 
 FAMILIES: dict[str, Family] = {
@@ -11,4 +11,9 @@ FAMILIES: dict[str, Family] = {
     "roberta": roberta.FAMILY,
     "xlm-roberta": roberta.FAMILY,
     "camembert": roberta.FAMILY,
+    "gpt2": gpt2.FAMILY,
+    "llama": llama.FAMILY,
+    "mistral": mistral.FAMILY,
+    "qwen2": qwen.QWEN2,
+    "qwen3": qwen.QWEN3,
 }

@@ -91,7 +91,7 @@ def test_token_types_count_where_there_are_some(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("theirs_dtype", "stored"),
-    [(torch.float16, torch.float16), (torch.bfloat16, torch.float32), (torch.float32, torch.float32)],
+    [(torch.float16, torch.float16), (torch.bfloat16, torch.float16), (torch.float32, torch.float32)],
 )
 def test_weights_keep_their_type_where_it_can_be_stored(
     theirs_dtype: torch.dtype, stored: torch.dtype, tmp_path: Path
