@@ -81,6 +81,17 @@ class Settings(BaseSettings):
         256, description="Longest translation of a sentence, in tokens. The model may allow less."
     )
 
+    max_attention_tokens: Count = Field(
+        512, description="Longest sequence that attention is shown of, in tokens. The model may allow less."
+    )
+    max_attention_values: Count = Field(
+        4_000_000, description="Most numbers in an answer of /attention: layers x heads x queries x keys."
+    )
+    max_picture_pixels: Count = Field(16_000_000, description="Largest heatmap of /attention, in pixels.")
+    max_waiting_answers: Count = Field(
+        32, description="Most answers of /attention that wait to be drawn or written; more get a 429."
+    )
+
     max_file_bytes: Count = Field(10 * 1024 * 1024, description="Largest file for /translate_file, in bytes.")
     max_concurrent_files: Count = Field(2, description="Files that are translated at a time.")
     max_stored_file_bytes: Count = Field(
@@ -99,6 +110,24 @@ class Settings(BaseSettings):
         "GPU, or one input of the model's longest.",
     )
     max_rows: Count = Field(64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
+    max_total_tokens: Count = Field(
+        4096, description="Longest prompt and its continuation together, in tokens. The model may allow less."
+    )
+    max_prompt_batch_tokens: int = Field(
+        0,
+        ge=0,
+        description="Most tokens of prompts to continue, padding included, that are read between two steps of the "
+        "texts that are being written; 0 takes 256 on the CPU and 4096 on a GPU.",
+    )
+    max_cached_tokens: Count = Field(
+        65_536,
+        description="Most tokens that the texts of each decoding loop may come to have, prompts and continuations; "
+        "more texts wait.",
+    )
+    max_prefix_tokens: Count = Field(
+        8192,
+        description="Tokens of finished texts that are kept in the cache for prompts that begin alike; 1 keeps none.",
+    )
     requests_per_minute: int = Field(0, ge=0, description="Requests that one client may make in a minute; 0 is off.")
 
     request_timeout_seconds: Seconds = Field(60, description="Longest time for a request, waiting included.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +13,22 @@ from export.bundle import BundleError, find_bundles, load_bundle
 from model.tokenizer import TokenizerError
 from service.engine.observer import Observer
 from service.errors import StartupError
+from service.loading.attention import load_attention
 from service.loading.choices import Device, choose_device, choose_num_loops, usable_cores
 from service.loading.common import Loading
 from service.loading.embedding import load_embedding
+from service.loading.generation import load_generation
 from service.loading.translation import load_translation
 from service.models import LoadedModel, ModelRegistry
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-LOADERS: dict[str, Callable[[Loading], LoadedModel]] = {"embed": load_embedding, "translate": load_translation}
+LOADERS: dict[str, Callable[[Loading], LoadedModel]] = {
+    "embed": load_embedding,
+    "generate": load_generation,
+    "translate": load_translation,
+}
 """By task."""
 
 
@@ -50,7 +57,8 @@ def load_model(path: Path, device: Device, settings: Settings, observer: Callabl
     if task not in LOADERS:
         raise StartupError(f"bundle {path} is for the task {task!r}, this version serves: {', '.join(LOADERS)}")
     num_loops = choose_num_loops(settings, device, usable_cores())
-    model = LOADERS[task](Loading(bundle, device, num_loops, settings, observer(bundle.name)))
+    loading = Loading(bundle, device, num_loops, settings, observer(bundle.name))
+    model = dataclasses.replace(LOADERS[task](loading), attention=load_attention(loading))
     logger.info(
         "loaded model",
         extra={"model": model.name, "task": task, "device": device, "precision": model.precision, "loops": num_loops},

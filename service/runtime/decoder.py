@@ -16,7 +16,8 @@ class OnnxGenerationBackend:
     ) -> None:
         config = bundle.config
         self._graph = DecoderGraph(bundle, precision, device, num_threads, memory)
-        self.eos_ids: tuple[int, ...] = (config.eos_id,)
+        generation = bundle.manifest.generation
+        self.eos_ids: tuple[int, ...] = generation.eos_token_ids if generation else (config.eos_id,)
         self.pad_id, self.vocab_size = config.pad_id, config.vocab_size
         self.num_candidates = bundle.manifest.decoding.num_candidates
         self.max_total_tokens = self._graph.max_total_tokens

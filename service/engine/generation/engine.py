@@ -77,10 +77,13 @@ class GenerationEngine(BaseEngine[Job, GenerationResult]):
         _check_ids("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias], backend.vocab_size)
         if request.top_n_tokens > backend.num_candidates:
             raise ValueError(f"top_n_tokens is {request.top_n_tokens}, allowed: 0 to {backend.num_candidates}")
-        # Each end token may end a beam, so that one more candidate is needed for it.
-        widest = backend.num_candidates // (1 + len(backend.eos_ids))
-        if job.stream is None and request.beam_size > widest:
-            raise ValueError(f"beam_size is {request.beam_size}, allowed: 1 to {widest}")
+        if job.stream is None and request.beam_size > self.max_beam_size:
+            raise ValueError(f"beam_size is {request.beam_size}, allowed: 1 to {self.max_beam_size}")
+
+    @property
+    def max_beam_size(self) -> int:
+        """The widest beam for which a step gives candidates enough: one to go on with, and one for each end token."""
+        return min(self.limits.max_rows, self.backend.num_candidates // (1 + len(self.backend.eos_ids)))
 
     def stats(self) -> EngineStats:
         requests, tokens, active_rows = self._line.size()

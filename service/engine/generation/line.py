@@ -48,7 +48,7 @@ class GenerationLimits(EngineLimits):
     """Tokens of prompts, padding included, that are computed between two steps of the streams that run."""
     max_cached_tokens: int = 65_536
     """Positions of the cache that the rows of each loop may come to fill: no stream ever waits for memory half-way."""
-    max_prefix_tokens: int = 16_384
+    max_prefix_tokens: int = 8192
     """Positions of finished rows that are kept, for prompts that begin as they did; 1 keeps none."""
 
 
@@ -69,10 +69,6 @@ class GenerationLine(RowLine[Job, GenerationResult]):
             raise RequestTooLargeError(
                 f"prompt of {request.num_tokens} tokens and {request.request.max_new_tokens} new tokens exceed the "
                 f"model's {self._max_input_tokens} positions"
-            )
-        if request.num_rows > self._limits.max_rows:
-            raise RequestTooLargeError(
-                f"beam_size {request.num_rows} exceeds the {self._limits.max_rows} rows of one loop"
             )
         if request.num_cached_tokens > self._limits.max_cached_tokens:
             raise RequestTooLargeError(
