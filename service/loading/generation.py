@@ -47,7 +47,7 @@ def generation_limits(settings: Settings, device: Device, max_total_tokens: int,
         if (value := getattr(settings, field)) < max_total_tokens:
             raise StartupError(
                 f"POLYHEAD_{field.upper()} (--{field.replace('_', '-')}) is {value}, but a text of the model {name} "
-                f"may have {max_total_tokens} tokens, which could then never be served: allow at least as many, or lower "
+                f"may have {max_total_tokens} tokens, which could then never be served: allow as many, or lower "
                 "POLYHEAD_MAX_TOTAL_TOKENS (--max-total-tokens)"
             )
     return GenerationLimits(
