@@ -56,7 +56,8 @@ class ChatTemplate:
         contents = [message["content"] for message in messages]
         if not any(self._spellings.search(content) for content in contents):
             text = self._render(messages)
-            ids = self._reader.encode(text)
+            # Of a list, because encoding a single text would stop all other threads for as long as it takes.
+            (ids,) = self._reader.encode_batch([text])
         else:
             text, ids = self._render_apart(messages, contents)
         check_prompt_length(ids, self._model, _PARAMETER)
@@ -80,7 +81,7 @@ class ChatTemplate:
                 parts.append(part)
             elif part:
                 parts.append("".join(spellings.get(character, character) for character in part))
-                ids += self._model.tokenizer.encode(parts[-1])
+                ids += self._model.tokenizer.encode_batch([parts[-1]])[0]
         return "".join(parts), ids
 
     def _render(self, messages: Sequence[Message]) -> str:

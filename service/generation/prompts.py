@@ -23,10 +23,11 @@ def encode_prompts(
     output, EmptyInputError for one of no tokens, or TokenIdError.
     """
     tokenizer = model.tokenizer
-    texts = [given for given in inputs if isinstance(given, str)]
-    if truncate is None:
-        for text in texts:
-            _check_characters(text, model, parameter)
+    texts = [
+        _bounded(given, model, parameter) if truncate is None else given[-truncate * MAX_CHARACTERS_PER_TOKEN :]
+        for given in inputs
+        if isinstance(given, str)
+    ]
     found = iter(tokenizer.encodings(texts) if texts else ())
     prompts = []
     for given in inputs:
@@ -85,11 +86,12 @@ def new_seed() -> int:
     return secrets.randbits(_SEED_BITS)
 
 
-def _check_characters(text: str, model: GenerationModel, parameter: str) -> None:
-    """Refuse a text that is too long however it is cut into tokens, before the work of cutting it."""
+def _bounded(text: str, model: GenerationModel, parameter: str) -> str:
+    """`text`, unless it is too long however it is cut into tokens, which would take its time."""
     limit = model.max_total_tokens * MAX_CHARACTERS_PER_TOKEN
     if len(text) > limit:
         raise InputError(
             f"Input validation error: `{parameter}` must have less than {limit} characters. Given: {len(text)}",
             parameter=parameter,
         )
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from service.engine.generation.types import PromptToken, TokenEvent
@@ -27,8 +27,7 @@ class TopToken(NamedTuple):
     is_special: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TextToken:
+class TextToken(NamedTuple):
     """One token of a continuation, and what its coming makes certain of the text.
 
     `text` is an increment: all of them, joined, are the whole text. It is "" while a character is incomplete or may be
@@ -157,15 +156,7 @@ class TextStream:
     def _read(self, event: TokenEvent) -> TextToken:
         self.num_tokens += 1
         pieces, previous = self._pieces, self._detokenizer.previous
-        token = TextToken(
-            token_id=event.token_id,
-            text="",
-            surface=pieces.surface(event.token_id, previous),
-            log_prob=event.log_prob,
-            offset=self._num_characters,
-            is_special=pieces.is_special(event.token_id),
-            top_tokens=_name(pieces, event.top_tokens, previous),
-        )
+        offset = self._num_characters
         # An end token ends the text and is no part of it, special or not.
         new = "" if event.finish_reason == "eos_token" else self._detokenizer.push(event.token_id)
         reason: FinishReason | None = event.finish_reason
@@ -178,7 +169,16 @@ class TextStream:
         elif reason is not None:
             text += self._stops.flush()
         self._parts.append(text)
-        return replace(token, text=text, finish_reason=reason)
+        return TextToken(
+            token_id=event.token_id,
+            text=text,
+            surface=pieces.surface(event.token_id, previous),
+            log_prob=event.log_prob,
+            offset=offset,
+            is_special=pieces.is_special(event.token_id),
+            top_tokens=_name(pieces, event.top_tokens, previous),
+            finish_reason=reason,
+        )
 
 
 def score_prompt(pieces: TokenPieces, prompt: Sequence[PromptToken]) -> tuple[ScoredToken, ...]:

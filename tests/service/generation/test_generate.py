@@ -11,6 +11,7 @@ from model.tokenizer import EOS
 from service.engine.errors import DeadlineError, InvalidOutputError, ModelUnavailableError
 from service.engine.generation.types import GenerationRequest
 from service.engine.sampling.options import SamplingOptions
+from tests.service.conftest import wait_until
 from tests.service.generation.conftest import ServeGenerator
 from tests.service.generation_fakes import MAX_TOTAL_TOKENS, SAID, fallback_tokenizer, says
 from tests.service.generation_http import RunningGenerator, events
@@ -144,6 +145,13 @@ def test_the_prompt_before_the_text(generator: RunningGenerator) -> None:
 def test_truncate_keeps_the_last_tokens(generator: RunningGenerator) -> None:
     assert generator.generate("a b " * 100, truncate=3).status_code == 200
     assert only_request(generator).input_ids == tuple(fallback_tokenizer().encode("a b " * 100)[-3:])
+
+
+def test_a_prompt_that_is_far_too_long_is_not_even_tokenized(generator: RunningGenerator) -> None:
+    text = "a b " * 10_000
+    assert "`inputs` must have less than 16000 characters. Given: 40000" in generator.generate(text).json()["error"]
+    assert generator.generate(text, truncate=2).status_code == 200
+    assert only_request(generator).input_ids == tuple(fallback_tokenizer().encode("a b ")[-2:])
 
 
 def test_a_prompt_beyond_the_context(generator: RunningGenerator) -> None:
@@ -304,7 +312,7 @@ def test_errors_before_and_after_the_start(
     assert [event.get("index") for event in found] == [1, 2, None]
     assert set(found[-1]) == {"error", "error_type"}
     assert found[-1]["error_type"] == kind
-    assert generator.engine.num_running == 0
+    wait_until(lambda: generator.engine.num_running == 0)  # once the answer is out
 
 
 def test_models_by_name(generator: RunningGenerator) -> None:

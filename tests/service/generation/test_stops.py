@@ -75,8 +75,8 @@ def test_nothing_comes_after_the_end() -> None:
 
 
 def test_a_long_sequence_costs_one_pass() -> None:
-    matcher = StopMatcher(["a" * 100_000 + "b"])
-    assert matcher.push("a" * 300_000) == "a" * 200_000
+    matcher = StopMatcher(["a" * 20_000 + "b"])
+    assert matcher.push("a" * 60_000) == "a" * 40_000
     assert matcher.push("b") == ""
     assert matcher.is_found
 
