@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 from torch import Tensor, nn
 
 from export.graphs import GraphDefinition
@@ -54,6 +56,28 @@ def attention_definition(model: Transformer) -> GraphDefinition:
         outputs += _outputs("cross", config.num_decoder_layers, config.num_heads, "target", "source")
     module = AttentionGraph(model, [spec.name for spec in inputs])
     return GraphDefinition(NAME, module, tuple(inputs), tuple(outputs))
+
+
+def fold_transposes(model: ir.Model) -> None:
+    """Transpose weights now, in place, where the tracer left that to the graph, as it does where a weight has two uses.
+
+    The other graphs hold them transposed, so they would stand in the weights file twice.
+    """
+    graph = model.graph
+    for node in list(graph):
+        weight = node.inputs[0] if node.op_type == "Transpose" else None
+        if weight is None or weight.const_value is None or len(weight.const_value.shape) != 2:
+            continue
+        result = node.outputs[0]
+        array = weight.const_value.numpy().T.copy()
+        tensor = ir.tensor(array, name=result.name)
+        folded = ir.Value(
+            name=result.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        ir.convenience.replace_all_uses_with(result, folded)
+        graph.remove(node, safe=True)
+        graph.initializers.add(folded)
+    RemoveUnusedNodesPass()(model)
 
 
 def _ids(name: str, *shape: str) -> TensorSpec:

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 from pydantic import BaseModel, ValidationError
 
-from export.attention import attention_definition
+from export.attention import attention_definition, fold_transposes
 from export.bundle import file_record, load_bundle
 from export.calibration import activation_ranges
 from export.comparison import ParityError
@@ -157,6 +157,7 @@ def _write_graphs(
         report("tracing attention (float32)")
         definition = attention_definition(checkpoint.model)
         graph = trace(definition)
+        fold_transposes(graph)
         bind_weights(graph, weights, file)
         ir.save(graph, folder / f"{definition.name}.onnx")
         attention = GraphSpec(file=f"{definition.name}.onnx", inputs=definition.inputs, outputs=definition.outputs)

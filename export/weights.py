@@ -117,6 +117,8 @@ def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> N
             continue
         array = value.const_value.numpy()
         found = weights.find(array) if value.dtype in _FLOATS else None
+        if found is None and array.ndim == 3:  # a matrix cut into heads
+            found = weights.find(array.reshape(-1, array.shape[-1])) if value.dtype in _FLOATS else None
         if found is not None:
             _replace(graph, value, file.tensor(*found))
         elif array.nbytes <= MAX_INLINE_BYTES:
@@ -139,6 +141,9 @@ def _replace(graph: ir.Graph, value: ir.Value, tensor: ir.ExternalTensor) -> Non
     if stored is None:
         stored = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
         graph.initializers.add(stored)
+    if stored.shape != value.shape:
+        value.replace_all_uses_with(_reshape(graph, stored, value))
+        return
     if stored.dtype == value.dtype:
         value.replace_all_uses_with(stored)
         return
@@ -148,6 +153,28 @@ def _replace(graph: ir.Graph, value: ir.Value, tensor: ir.ExternalTensor) -> Non
             _cast_gathered(graph, use.node, stored, value.dtype)
     if value.uses():
         value.replace_all_uses_with(_cast(graph, stored, value.dtype))
+
+
+def _reshape(graph: ir.Graph, stored: ir.Value, wanted: ir.Value) -> ir.Value:
+    """`stored` in the type and shape of `wanted`."""
+    assert wanted.dtype is not None
+    assert wanted.shape is not None
+    source = stored if stored.dtype == wanted.dtype else _cast(graph, stored, wanted.dtype)
+    numbers = np.array(wanted.shape.numpy(), np.int64)
+    shape = ir.tensor(numbers, name=f"{wanted.name}.shape")
+    constant = ir.Value(
+        name=shape.name, shape=ir.Shape(numbers.shape), type=ir.TensorType(shape.dtype), const_value=shape
+    )
+    graph.initializers.add(constant)
+    node = ir.node("Reshape", [source, constant], name=f"{wanted.name}.reshape")
+    result = node.outputs[0]
+    result.name, result.dtype, result.shape = node.name, wanted.dtype, wanted.shape
+    producer = source.producer()
+    if producer is None:
+        graph.insert_before(graph[0], node)
+    else:
+        graph.insert_after(producer, node)
+    return result
 
 
 def _cast(graph: ir.Graph, stored: ir.Value, dtype: ir.DataType) -> ir.Value:

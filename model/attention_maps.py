@@ -85,6 +85,4 @@ def _value_norms(value: Tensor, output: Tensor, num_heads: int, num_kv_heads: in
     """`value` (B,K,KV*D) through each head's part of the output projection `output` (E,H*D) -> lengths (B,H,K)."""
     values = share_heads(split_heads(value, num_kv_heads), num_heads)  # (B,H,K,D)
     parts = output.T.reshape(num_heads, -1, output.shape[0])  # (H,D,E)
-    # |v P|^2 = v (P P^T) v^T: D x D numbers a head in place of E for every key.
-    squares = ((values @ (parts @ parts.transpose(1, 2))) * values).sum(-1)
-    return squares.clamp(min=0.0).sqrt()
+    return (values @ parts).square().sum(-1).sqrt()

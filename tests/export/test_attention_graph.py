@@ -83,8 +83,12 @@ def test_only_the_layers_wanted_come(tokenizer: Tokenizer, tmp_path: Path) -> No
 
 
 def test_the_graph_brings_no_weights_of_its_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    checkpoint, _ = exported(tokenizer, tmp_path, "encoder_decoder")
-    export_bundle(checkpoint, tmp_path / "without", ExportOptions(precisions=("fp32",)))
-    sizes = [(tmp_path / name / "weights.bin").stat().st_size for name in ("encoder_decoder", "without")]
+    # Several layers, and wide enough that no weight is small enough to stand in the graph.
+    options = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 64, "d_ff": 96}
+    model = make_model(vocab_size=tokenizer.vocab_size, **options)
+    checkpoint = Checkpoint(model, tokenizer, CASES["encoder_decoder"][1])
+    for name in ("with", "without"):
+        export_bundle(checkpoint, tmp_path / name, ExportOptions(precisions=("fp32",), attention=name == "with"))
+    sizes = [(tmp_path / name / "weights.bin").stat().st_size for name in ("with", "without")]
     assert sizes[0] == sizes[1]
     assert load_bundle(tmp_path / "without").manifest.attention is None
