@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from export.bundle import load_bundle
-from export.convert import ExportOptions, export_bundle
+from export.convert import ExportError, ExportOptions, export_bundle
 from export.session import GraphSession
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.importing.convert import import_checkpoint
@@ -55,14 +55,36 @@ def test_bundle_continues_as_transformers_does(model_type: str, options: dict[st
     folder = write_decoder(tmp_path / "theirs", theirs, bos=END)
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}", "utf-8")
     save_checkpoint(import_checkpoint(folder), tmp_path / "ours")
-    manifest = export_bundle(load_checkpoint(tmp_path / "ours"), tmp_path / "tiny", ExportOptions(precisions=("fp32",)))
+    ours = load_checkpoint(tmp_path / "ours")
+    ours.metadata["languages"] = ["en"]  # a language without a direction, as models that were trained here have it
+    manifest = export_bundle(ours, tmp_path / "tiny", ExportOptions(precisions=("fp32",)))
     logits, continuation = continue_with_onnx(tmp_path / "tiny", 64)
     with torch.inference_mode():
         expected = theirs(input_ids=torch.tensor([PROMPT])).logits[:, -1].numpy()
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
     assert continuation == greedy_theirs(theirs, PROMPT, 64)
     assert manifest.task == "generate"
+    assert manifest.languages is not None
+    assert manifest.languages.directions == ()
     assert manifest.generation is not None
     assert manifest.generation.eos_token_ids == (0,)
     assert manifest.generation.adds_bos
     assert manifest.generation.chat_template == "{{ messages[0].content }}"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"eos_token_ids": [-1]}, "eos_token_ids.0"),
+        ({"sampling": {"top_p": 2.0}}, "sampling.top_p"),
+        ({"chat_template": 3}, "chat_template"),
+    ],
+)
+def test_generation_section_that_cannot_be_is_refused_at_once(
+    section: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    ours = import_checkpoint(write_decoder(tmp_path / "theirs", make_decoder("gpt2")))
+    ours.metadata["generation"] = section
+    with pytest.raises(ExportError, match="the generation section of the checkpoint's metadata") as caught:
+        export_bundle(ours, tmp_path / "tiny", ExportOptions(precisions=("fp32",)))
+    assert message in str(caught.value)
