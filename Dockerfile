@@ -33,7 +33,7 @@ COPY --from=build-cpu /opt/polyhead /opt/polyhead
 COPY --from=build-cpu /bundles /bundles
 # The bytecode was compiled when the packages were installed; the file system may be read-only now.
 # ONNX Runtime must not report usage to its maker (docs/decisions/0002-no-telemetry.md).
-ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 MPLCONFIGDIR=/tmp/matplotlib PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
     POLYHEAD_BUNDLES=/bundles POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
 # Not a folder that the service can write to, since Python looks for modules in it.
 WORKDIR /opt/polyhead
@@ -74,7 +74,7 @@ RUN apt-get update \
 COPY --from=build-gpu /opt/polyhead /opt/polyhead
 COPY --from=build-gpu /bundles /bundles
 # ONNX Runtime must not report usage to its maker (docs/decisions/0002-no-telemetry.md).
-ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 MPLCONFIGDIR=/tmp/matplotlib PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
     POLYHEAD_BUNDLES=/bundles POLYHEAD_DEVICE=cuda POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
 # Not a folder that the service can write to, since Python looks for modules in it.
 WORKDIR /opt/polyhead

@@ -102,7 +102,9 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def encodings(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[tokenizers.Encoding]:
+    def encodings(
+        self, texts: Sequence[str | tuple[str, str]], add_special_tokens: bool = True
+    ) -> list[tokenizers.Encoding]:
         """Each text with its ids, tokens, character offsets and special tokens, those that the file itself adds."""
         return self._backend.encode_batch(list(texts), add_special_tokens=add_special_tokens)
 

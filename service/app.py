@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
+from service.attention.attender import Attender
+from service.attention.rendering import RenderPool
 from service.documents import DocumentTranslator
 from service.embedding import Embedder
 from service.error_handlers import install_error_handlers
@@ -27,6 +29,7 @@ from service.middleware import (
 from service.models import ModelLoader, ModelRegistry
 from service.rate_limit import RateLimiter
 from service.routes import (
+    attention,
     chat,
     completions,
     embed,
@@ -62,6 +65,7 @@ ROUTERS = (  # tried in this order, so what is called all day comes first
     frontend.router,
     tokens.router,
     openai_models.router,
+    attention.router,
     operations.router,
     pages.router,
 )
@@ -76,12 +80,13 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         registry = await asyncio.to_thread(load_models, settings, metrics.observer)
-        metrics.watch_engines(lambda: {model.name: model.engine.stats() for model in registry.models})
+        engines = {name: engine for model in registry.models for name, engine in model.engines.items()}
+        metrics.watch_engines(lambda: {name: engine.stats() for name, engine in engines.items()})
         services = make_services(settings, registry, metrics)
         app.state.services = services
         try:
-            for model in registry.models:
-                model.engine.start()
+            for engine in engines.values():
+                engine.start()
             yield
         finally:
             await _stop(services)
@@ -106,6 +111,7 @@ def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics)
     """What the routes need, wired together."""
     translator = Translator(registry, settings, Detector([language.code for language in registry.languages]))
     tokenization = TokenizationPool(settings.tokenization_workers)
+    rendering = RenderPool(settings.max_waiting_answers)
     return Services(
         settings=settings,
         metrics=metrics,
@@ -114,6 +120,8 @@ def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics)
         documents=DocumentTranslator(translator, settings.max_concurrent_files),
         embedder=Embedder(registry, tokenization),
         generator=TextGenerator(registry, tokenization),
+        attender=Attender(registry, settings, translator, tokenization, rendering),
+        rendering=rendering,
         tokenization=tokenization,
         files=FileStore(max_bytes=settings.max_stored_file_bytes, lifetime_seconds=settings.file_lifetime_seconds),
         limiter=RateLimiter(settings.requests_per_minute),
@@ -149,7 +157,7 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
 async def _stop(services: Services) -> None:
     """Let the engines finish what they have, then free everything."""
     await services.health.close()
-    engines = [model.engine for model in services.registry.models]
+    engines = [engine for model in services.registry.models for engine in model.engines.values()]
     timeout_seconds = services.settings.drain_timeout_seconds
     try:
         drained = await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
@@ -160,5 +168,6 @@ async def _stop(services: Services) -> None:
             engine.close()
         await asyncio.to_thread(services.documents.close)
         await asyncio.to_thread(services.tokenization.close)
+        await asyncio.to_thread(services.rendering.close)
         services.files.close()
     logger.info("all models have stopped")

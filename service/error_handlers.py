@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 OPENAI_PREFIX = "/v1/"
 TEI_PATHS = frozenset({"/embed", "/embed_all", "/tokenize", "/decode"})
 TGI_PATHS = frozenset({"/generate", "/generate_stream"})
+ATTENTION_PATH = "/attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     errors.TokenIdError: Answer(422, "tokenizer"),
     errors.InvalidApiKeyError: Answer(403, "authentication"),
     errors.NotFoundError: Answer(404, "not_found"),
+    errors.NotAcceptableError: Answer(406, "not_acceptable"),
     errors.BodyTooLargeError: Answer(413, "payload_too_large"),
     errors.SlowdownError: Answer(429, "overloaded"),
     errors.ClientDisconnectedError: Answer(499, "client_disconnected"),
@@ -83,6 +85,12 @@ TGI_ANSWERS: dict[type[Exception], Answer] = {
     engine_errors.RequestTooLargeError: Answer(422, "validation"),
 }
 """Where TGI's protocol differs from `ANSWERS`."""
+
+ATTENTION_ANSWERS: dict[type[Exception], Answer] = {
+    errors.UnknownModelError: Answer(404, "not_found"),
+    engine_errors.RequestTooLargeError: Answer(422, "validation"),
+}
+"""Where our own protocol differs from `ANSWERS`, which LibreTranslate's clients know."""
 
 OPENAI_ANSWERS: dict[type[Exception], Answer] = {
     errors.InputError: Answer(400, "validation"),
@@ -146,6 +154,8 @@ def _differences(path: str) -> Mapping[type[Exception], Answer]:
         return OPENAI_ANSWERS
     if path in TGI_PATHS:
         return TGI_ANSWERS
+    if path == ATTENTION_PATH:
+        return ATTENTION_ANSWERS
     return TEI_ANSWERS if path in TEI_PATHS else {}
 
 

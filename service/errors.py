@@ -16,7 +16,9 @@
     │       └── TokenIdError             ... a token id that the model does not have
     ├── InvalidApiKeyError               the API key is not one of ours
     ├── NotFoundError                    nothing has this name, or no longer
-    │   └── NoModelError                 ... no model is loaded for the task
+    │   ├── NoModelError                 ... no model is loaded for the task
+    │   └── NoAttentionError             ... the model's bundle has no attention graph
+    ├── NotAcceptableError               the client takes none of the formats that there are
     ├── BodyTooLargeError                more bytes than a body or a file may have
     ├── SlowdownError                    the client, or all clients together, ask for too much; try again later
     ├── RequestTimeoutError              the request's time is over
@@ -165,6 +167,19 @@ class NoModelError(NotFoundError):
             f"No model for the task {task} is loaded: add a bundle of one to the folder POLYHEAD_BUNDLES (--bundles)"
         )
         self.task = task
+
+
+class NoAttentionError(NotFoundError):
+    """The model is loaded, but cannot show its attention."""
+
+    def __init__(self, model_name: str) -> None:
+        super().__init__(
+            f"The bundle of the model {model_name} has no attention graph: export its checkpoint again with --attention"
+        )
+
+
+class NotAcceptableError(ServiceError):
+    """None of the formats in the request's Accept header can be made."""
 
 
 class BodyTooLargeError(ServiceError):

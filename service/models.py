@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from babel import Locale, UnknownLocaleError
 
 from model.tokenizer import EOS, Tokenizer, language_tag
+from service.attention.support import AttentionSupport
+from service.engine.attention import AttentionRequest, AttentionResult
 from service.engine.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.generation.types import GenerationRequest, PromptToken, TokenEvent
 from service.engine.observer import Observer
@@ -54,6 +56,7 @@ class Engine(EngineControl, Protocol[RequestT_contra, ResultT]):
 
 TranslationEngine = Engine[InferenceRequest, GenerationResult]
 EmbeddingEngine = Engine[EmbeddingRequest, EmbeddingResult]
+AttentionEngine = Engine[AttentionRequest, AttentionResult]
 
 
 class TokenStream(Protocol):
@@ -95,6 +98,14 @@ class LoadedModel(ABC):
     device: str
     info: Mapping[str, Any] = field(default_factory=dict)
     """What GET /info adds for this model: sizes, revision, where the weights come from."""
+    attention: AttentionSupport | None = None
+    """None where the bundle has no attention graph."""
+
+    @property
+    def engines(self) -> dict[str, EngineControl]:
+        """All its engines, by names that no other model's have."""
+        attention = {} if self.attention is None else {f"{self.name}/attention": self.attention.engine}
+        return {self.name: self.engine, **attention}
 
     @abstractmethod
     async def probe(self, deadline: float) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.types import Scope
 
+from service.engine.attention import AttentionResult
 from service.engine.embedding import EmbeddingResult
 from service.engine.types import GenerationResult
 
@@ -29,7 +30,7 @@ class RequestRecord:
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
 
-    def add(self, result: GenerationResult | EmbeddingResult) -> None:
+    def add(self, result: GenerationResult | EmbeddingResult | AttentionResult) -> None:
         """Count one sentence, or one input."""
         self.num_input_tokens += result.num_input_tokens
         if isinstance(result, GenerationResult):

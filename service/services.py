@@ -9,6 +9,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.attention.attender import Attender
+from service.attention.rendering import RenderPool
 from service.documents import DocumentTranslator
 from service.embedding import Embedder
 from service.errors import ApiKeyRequiredError, InvalidApiKeyError
@@ -36,6 +38,8 @@ class Services:
     documents: DocumentTranslator
     embedder: Embedder
     generator: TextGenerator
+    attender: Attender
+    rendering: RenderPool
     tokenization: TokenizationPool
     files: FileStore
     limiter: RateLimiter
