@@ -17,6 +17,7 @@ from model.checkpoint import CheckpointError, load_checkpoint
 from model.config import ConfigError
 from model.data import DataError
 from model.importing.cli import add_import
+from model.score_alignment import add_evaluate_alignment
 from model.score_files import SearchOptions, score_files
 from model.tokenizer import TokenizerError
 from model.training.config import load_training_config
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_evaluate(commands)
+    add_evaluate_alignment(commands, _device)
     add_import(commands)
     return parser
 
