@@ -46,8 +46,10 @@ def usage(num_prompt_tokens: int, num_new_tokens: int) -> Json:
 
 
 def tokens_of_text(output: Continuation) -> list[TextToken]:
-    """The tokens that begin within the text of a whole continuation."""
-    return [token for token in output.tokens if token.offset < len(output.text)]
+    """The tokens of a whole continuation's text: neither the end token, nor those of a stop sequence."""
+    if output.finish_reason == "stop_sequence":
+        return [token for token in output.tokens if token.offset < len(output.text)]
+    return list(output.tokens[:-1] if output.finish_reason == "eos_token" else output.tokens)
 
 
 def completion_logprobs(

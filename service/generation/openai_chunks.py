@@ -16,9 +16,9 @@ DONE = b"[DONE]"
 
 
 class PendingTokens:
-    """Which tokens belong to the text that has been released so far.
+    """Which tokens belong to the text that has been released so far: as `tokens_of_text`, while it grows.
 
-    A token waits while its characters do. Those that come after the text's end, such as the stop sequence's, never do.
+    A token waits while its characters do.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,14 @@ class PendingTokens:
         self._length = 0
 
     def take(self, token: TextToken) -> list[TextToken]:
-        """The tokens that begin within the text, now that it has grown by that of `token`."""
-        self._waiting.append(token)
+        """The tokens that belong to the text, now that it has grown by that of `token`."""
+        if token.finish_reason != "eos_token":
+            self._waiting.append(token)
         self._length += len(token.text)
-        ready = [waiting for waiting in self._waiting if waiting.offset < self._length]
+        if token.finish_reason in ("eos_token", "length"):
+            ready = self._waiting  # also those of no characters
+        else:
+            ready = [waiting for waiting in self._waiting if waiting.offset < self._length]
         self._waiting = self._waiting[len(ready) :]
         return ready
 
@@ -88,7 +92,7 @@ class ChatWriter:
         if self._is_first:
             self._is_first = False
             yield self._part({"role": "assistant", "content": ""})
-        if token.text:
+        if token.text or ready:
             yield self._part({"content": token.text}, ready)
         if token.finish_reason is not None:
             yield self._part({}, reason=token.finish_reason)

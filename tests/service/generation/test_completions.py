@@ -176,6 +176,18 @@ def test_a_part_of_a_character_in_logprobs(generator: RunningGenerator) -> None:
     assert logprobs["text_offset"][-2:] == [1, 1]
 
 
+def test_logprobs_of_a_token_without_characters(generator: RunningGenerator) -> None:
+    """One that is cut off, or special, at the end."""
+    generator.engine.script = lambda request: [*says(" one"), fallback_tokenizer().token_id("<s>")]
+    for choice in (
+        generator.complete(logprobs=0, max_tokens=2).json()["choices"][0],
+        choice_of(chunks(generator, logprobs=0, max_tokens=2)),
+    ):
+        assert (choice["text"], choice["finish_reason"]) == (" one", "length")
+        assert choice["logprobs"]["tokens"][-1] == "<s>"
+        assert choice["logprobs"]["text_offset"][-1] == len(" one")
+
+
 def test_logprobs_of_an_echoed_prompt(generator: RunningGenerator) -> None:
     for echoed in (
         generator.complete(echo=True, logprobs=1).json()["choices"][0],
