@@ -28,7 +28,6 @@ from service.services import FieldsDep, RecordDep, Services, ServicesDep
 router = APIRouter(tags=["generate"])
 
 _ERRORS = error_responses(401, 404, 413, 422, 424, 429, 503, 504)
-_STREAM_SCHEMA = {"text/event-stream": {"schema": StreamResponse.model_json_schema()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,9 @@ async def generate(request: Request, fields: FieldsDep, services: ServicesDep, r
 
 @router.post(
     "/generate_stream",
-    response_class=Response,
-    responses={**_ERRORS, 200: {"content": _STREAM_SCHEMA}},
+    status_code=200,
+    response_class=EventStream,
+    responses={**_ERRORS, 200: {"model": StreamResponse}},
     openapi_extra=request_body(GenerateRequest),
 )
 async def generate_stream(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -336,3 +337,16 @@ def test_info_health_and_models(generator: RunningGenerator) -> None:
     assert generator.client.get("/health").json() == {"status": "ok", "models": {"en-de": "ok", "story": "ok"}}
     assert generator.engine.num_running == 0
     assert [model["id"] for model in generator.client.get("/v1/models").json()["data"]] == ["en-de", "story"]
+
+
+def test_the_openapi_page_knows_what_is_said(generator: RunningGenerator) -> None:
+    """Every reference leads somewhere, parameters are told by name, and a stream is one."""
+    page = generator.client.get("/openapi.json").json()
+    for path in ("/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions"):
+        text = json.dumps(page["paths"][path])
+        assert "#/$defs" not in text
+        for name in re.findall(r'"#/components/schemas/(\w+)"', text):
+            assert name in page["components"]["schemas"]
+    body = page["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "top_n_tokens" in body["properties"]["parameters"]["properties"]
+    assert list(page["paths"]["/generate_stream"]["post"]["responses"]["200"]["content"]) == ["text/event-stream"]
