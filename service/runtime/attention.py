@@ -74,6 +74,8 @@ def _open(path: Any, num_threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.enable_cpu_mem_arena = False  # maps are large and rare: their memory goes back at once
+    # The levels beyond rewrite nodes for the processor, and hold their weights in memory of their own.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return ort.InferenceSession(
