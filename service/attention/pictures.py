@@ -1,4 +1,4 @@
-"""Heatmaps as PNG and SVG, drawn by matplotlib; see docs/decisions/0051-attention-formats.md.
+"""Heatmaps as PNG and SVG, drawn by matplotlib; see docs/decisions/0075-attention-formats.md.
 
 matplotlib is imported by the first picture: it is large, and most servers never draw. Only `RenderPool`'s one thread
 draws, with figures of its own; nothing here goes through pyplot, which keeps figures for the whole process.
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
 from service.attention.report import AttentionReport, KindMaps
@@ -33,6 +33,7 @@ _LONGEST_LABEL = 16
 _TITLE = 0.3
 _LONGEST_TITLE = 2.1
 _GAP = 0.15
+_SPACE = 0.05
 _BAR = 0.8
 _FONT_SIZE = 7.0  # points
 _COLOURS = "viridis"
@@ -158,41 +159,52 @@ def _draw_blocks(
     groups: Sequence[KindMaps],
     write: Callable[[str], str],
 ) -> None:
+    """All panels stand in one pair of axes, in inches: axes of their own, with ticks, take twice as long."""
     width, height = layout.size()
     largest = max((float(maps.weights.max(initial=0.0)) for maps in groups), default=0.0) or 1.0
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(0.0, width), ylim=(0.0, height))
+    axes.set_axis_off()
     top, image = height, None
     for (panel, count), maps in zip(layout.blocks, groups, strict=True):
         num_columns = layout.num_columns(panel, count)
-        labels = [[write(_label(text)) for text in texts] for texts in _axis_labels(report, maps.kind)]
+        rows, columns = ([write(_label(text)) for text in texts] for texts in _axis_labels(report, maps.kind))
         for number in range(count):
             row, column = divmod(number, num_columns)
             layer, head = divmod(number, maps.weights.shape[1])
-            left = column * panel.width + panel.left
-            bottom = top - row * panel.height - panel.top - panel.num_rows * _CELL
-            axes = figure.add_axes(
-                (left / width, bottom / height, panel.num_columns * _CELL / width, panel.num_rows * _CELL / height)
-            )
+            left, upper = column * panel.width + panel.left, top - row * panel.height - panel.top
             image = axes.imshow(
-                maps.weights[layer, head], vmin=0.0, vmax=largest, cmap=_COLOURS, aspect="auto", interpolation="nearest"
+                maps.weights[layer, head],
+                extent=(left, left + panel.num_columns * _CELL, upper - panel.num_rows * _CELL, upper),
+                vmin=0.0,
+                vmax=largest,
+                cmap=_COLOURS,
+                aspect="auto",
+                interpolation="nearest",
             )
-            _label_axes(axes, labels[0], labels[1], _title(report, maps, layer, head))
+            _write_labels(axes, rows, columns, left, upper)
+            _write(axes, left, upper + panel.top - _TITLE, _title(report, maps, layer, head), fontsize=_FONT_SIZE + 1)
         top -= math.ceil(count / num_columns) * panel.height
     if image is not None:
         bar = figure.add_axes((1 - _BAR * 0.8 / width, _GAP / height, 0.12 / width, 1 - 2 * _GAP / height))
         figure.colorbar(image, cax=bar).ax.tick_params(labelsize=_FONT_SIZE)
 
 
+def _write_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str], left: float, upper: float) -> None:
+    """Those of the rows end at the panel, those of the columns begin at it and go up."""
+    for row, text in enumerate(rows):
+        _write(axes, left - _SPACE, upper - (row + 0.5) * _CELL, text, ha="right", va="center")
+    for column, text in enumerate(columns):
+        _write(axes, left + (column + 0.5) * _CELL, upper + _SPACE, text, ha="center", va="bottom", rotation=90)
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    # Tokens are no formulas, even those with two dollar signs.
+    axes.text(x, y, text, parse_math=False, **{"fontsize": _FONT_SIZE} | style)
+
+
 def _title(report: AttentionReport, maps: KindMaps, layer: int, head: int) -> str:
     name = report.aggregate if maps.heads is None else f"head {maps.heads[head]}"
     return f"{maps.kind}, layer {maps.layers[layer]}, {name}"
-
-
-def _label_axes(axes: Axes, rows: Sequence[str], columns: Sequence[str], title: str) -> None:
-    # Tokens are no formulas, even those with two dollar signs.
-    axes.set_yticks(range(len(rows)), rows, fontsize=_FONT_SIZE, parse_math=False)
-    axes.set_xticks(range(len(columns)), columns, fontsize=_FONT_SIZE, rotation=90, parse_math=False)
-    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2, pad=2)
-    axes.set_title(title, fontsize=_FONT_SIZE + 1, loc="left")
 
 
 def _label(text: str) -> str:
