@@ -97,6 +97,7 @@ class OnnxGenerationTable:
     def __init__(self, graph: DecoderGraph, max_rows: int) -> None:
         self._graph, self._max_rows = graph, max_rows
         self.cache: Block | None = None
+        self._num_used = 0  # rows beyond these hold nothing, and are not copied when the table grows
         # Steps are alike for long, and prompts come between them.
         self._step, self._prefill = _Call(graph), _Call(graph)
 
@@ -118,6 +119,9 @@ class OnnxGenerationTable:
         call = self._step if num_new == 1 else self._prefill
         return call.run(shape, input_ids, write_indices, last_indices)
 
+    def reserve(self, num_rows: int, length: int) -> None:
+        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._allocate, self._num_used)
+
     def take_row(self, other: GenerationTable, source: int, destination: int, length: int) -> None:
         assert isinstance(other, OnnxGenerationTable)
         assert other.cache is not None
@@ -135,11 +139,13 @@ class OnnxGenerationTable:
         self._reserve(row + 1, length).copy_row(row, saved.block, 0, length)
 
     def trim(self, num_rows: int, length: int) -> None:
+        self._num_used = num_rows
         if self.cache is not None and length:
             self.cache = cut(self.cache, num_rows, self._capacity(length), self._allocate)
 
     def _reserve(self, num_rows: int, length: int) -> Block:
-        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._allocate)
+        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._allocate, self._num_used)
+        self._num_used = max(self._num_used, num_rows)
         return self.cache
 
     def _capacity(self, length: int) -> int:

@@ -27,8 +27,13 @@ def row_bucket(num_rows: int, limit: int) -> int:
     return min(limit, -(-num_rows // _ROWS) * _ROWS)
 
 
-def reserve(block: Block | None, num_rows: int, capacity: int, allocate: Allocate) -> Block:
-    """`block`, or a larger one with the same content, with room for `num_rows` rows of `capacity` positions."""
+def reserve(
+    block: Block | None, num_rows: int, capacity: int, allocate: Allocate, num_used: int | None = None
+) -> Block:
+    """`block`, or a larger one with the same content, with room for `num_rows` rows of `capacity` positions.
+
+    Only its first `num_used` rows are copied; None copies them all.
+    """
     if block is None:
         return allocate(num_rows, capacity)
     _, old_rows, old_capacity, _ = block.shape
@@ -36,7 +41,8 @@ def reserve(block: Block | None, num_rows: int, capacity: int, allocate: Allocat
         return block
     # Rows come one by one under load, so their number doubles.
     larger = allocate(old_rows if num_rows <= old_rows else max(num_rows, 2 * old_rows), max(capacity, old_capacity))
-    larger.copy_rows(block, old_rows, old_capacity)
+    if num_copied := old_rows if num_used is None else min(num_used, old_rows):
+        larger.copy_rows(block, num_copied, old_capacity)
     return larger
 
 
@@ -48,7 +54,8 @@ def cut(block: Block, num_rows: int, capacity: int, allocate: Allocate) -> Block
     if block.shape[2] <= 2 * capacity:
         return block
     smaller = allocate(max(num_rows, block.shape[1]), capacity)
-    smaller.copy_rows(block, min(num_rows, block.shape[1]), capacity)
+    if num_copied := min(num_rows, block.shape[1]):
+        smaller.copy_rows(block, num_copied, capacity)
     return smaller
 
 

@@ -46,6 +46,10 @@ class GenerationTable(Protocol):
         """
         ...
 
+    def reserve(self, num_rows: int, length: int) -> None:
+        """Take room for `num_rows` rows of `length` positions at once, where it would else grow piece by piece."""
+        ...
+
     def take_row(self, other: GenerationTable, source: int, destination: int, length: int) -> None:
         """Copy the first `length` positions of row `source` of `other`, which may be this table, to `destination`."""
         ...

@@ -45,6 +45,7 @@ class Batch:
     def begin(self, sequence: Sequence) -> Row:
         """Give the prompt of a newcomer a row, the next one after those that are read now."""
         row = Row(sequence, 0, self.table, len(self._decoding) + len(self._reading))
+        self.table.reserve(row.index + 1, sequence.num_prompt_tokens)
         self._reading.append(row)
         sequence.rows = [row]
         return row

@@ -16,8 +16,11 @@ from service.engine.generation.types import GenerationRequest
 from service.engine.observer import NullObserver, Observer
 from service.engine.types import EngineStats, GenerationResult
 
-SHORT_CAPACITIES = (64, 256)
-"""Texts up to these lengths have tables of their own, so that one long text does not slow thirty short ones."""
+SHORT_CAPACITIES = (128, 512)
+"""Texts up to these lengths have tables of their own, so that one long text does not slow thirty short ones.
+
+docs/decisions/0051-generation-batches.md has the measurements.
+"""
 
 
 class GenerationEngine(BaseEngine[Job, GenerationResult]):

@@ -10,7 +10,7 @@ import numpy as np
 
 from service.engine.backend import Floats
 from service.engine.errors import NO_NUMBER, InvalidOutputError
-from service.engine.sampling.draw import draw, generator_of
+from service.engine.sampling.draw import draw, draw_among, generator_of
 from service.engine.sampling.filters import Filter, MinP, TopK, TopP, TypicalP
 from service.engine.sampling.options import SamplingOptions
 from service.engine.sampling.penalties import (
@@ -74,22 +74,19 @@ class TokenChooser:
         if not math.isfinite(logits[best]):
             raise InvalidOutputError(NO_NUMBER)
         weights = np.exp(logits - logits[best])
-        log_total = float(logits[best]) + math.log(weights.sum(dtype=np.float64))
-        token_id = best if self._random is None else draw(self._cut(logits, weights), self._random)
+        log_total = float(logits[best]) + math.log(weights.sum())
+        token_id = best if self._random is None else self._draw(weights, self._random)
         self._history.add(token_id)
         top_tokens = best_tokens(logits, self._top_n_tokens, log_total)
         return Choice(token_id, float(logits[token_id]) - log_total, top_tokens)
 
-    def _cut(self, logits: Floats, weights: Floats) -> Floats:
-        """`weights` of what may be drawn, and 0 for the rest."""
+    def _draw(self, weights: Floats, random: np.random.Generator) -> int:
         if not self._filters:
-            return weights
-        kept = self._filters[0](logits)
+            return draw(weights, random)
+        kept = self._filters[0](weights)
         for keep in self._filters[1:]:
-            kept = kept[keep(logits[kept])]
-        cut = np.zeros_like(weights)
-        cut[kept] = weights[kept]
-        return cut
+            kept = kept[keep(weights[kept])]
+        return draw_among(kept, weights[kept], len(weights), random)
 
 
 def log_sum_exp(logits: Floats) -> float:
@@ -97,7 +94,7 @@ def log_sum_exp(logits: Floats) -> float:
     best = float(logits.max())
     if not math.isfinite(best):
         raise InvalidOutputError(NO_NUMBER)
-    return best + math.log(np.exp(logits - np.float32(best)).sum(dtype=np.float64))
+    return best + math.log(np.exp(logits - np.float32(best)).sum())
 
 
 def best_tokens(logits: Floats, count: int, log_total: float) -> Ranked:

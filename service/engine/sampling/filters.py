@@ -1,7 +1,7 @@
-"""What may be drawn at all: each filter takes the logits of M tokens and returns the places of those that it keeps.
+"""What may be drawn at all: each filter takes the weights of M tokens and returns the places of those that it keeps.
 
-Tokens that are exactly as good as the last one kept are kept too, so that the order of the vocabulary decides nothing.
-At least one token is always kept.
+A weight is a probability beside that of the likeliest token, whose weight is 1. Tokens that are exactly as good as the
+last one kept are kept too, so that the order of the vocabulary decides nothing. At least one token is always kept.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import numpy as np
 
 from service.engine.backend import Floats, Ids
 
-_LEAST_LOG_PROB = -1e30
+_FLOORS = (2.0**-10, 2.0**-14, 0.0)
+"""The tokens above one of these weights are mostly all that matter: then the rest need not be sorted."""
 
 
 class Filter(Protocol):
     """Keeps some of M tokens."""
 
-    def __call__(self, logits: Floats) -> Ids:
-        """`logits` (M) -> the places of the tokens kept, in ascending order."""
+    def __call__(self, weights: Floats) -> Ids:
+        """`weights` (M) -> the places of the tokens kept, in ascending order."""
         ...
 
 
@@ -29,10 +30,16 @@ class TopK:
     def __init__(self, k: int) -> None:
         self._k = k
 
-    def __call__(self, logits: Floats) -> Ids:
-        if self._k >= len(logits):
-            return np.arange(len(logits))
-        return np.flatnonzero(logits >= np.partition(logits, -self._k)[-self._k])
+    def __call__(self, weights: Floats) -> Ids:
+        if self._k >= len(weights):
+            return np.arange(len(weights))
+        for floor in _FLOORS:
+            places = np.flatnonzero(weights >= floor)
+            if len(places) >= self._k:
+                break
+        head = weights[places]
+        kept: Ids = places[head >= np.partition(head, -self._k)[-self._k]]
+        return kept
 
 
 class TopP:
@@ -41,22 +48,20 @@ class TopP:
     https://arxiv.org/abs/1904.09751
     """
 
-    _FLOORS = (2.0**-10, 2.0**-14, 0.0)
-    """Tokens at least so likely, beside the likeliest, mostly hold the mass: then the rest need not be sorted."""
-
     def __init__(self, mass: float) -> None:
         self._mass = mass
 
-    def __call__(self, logits: Floats) -> Ids:
-        weights = _weights(logits)
-        wanted = self._mass * float(weights.sum(dtype=np.float64))
-        for floor in self._FLOORS:
-            head = weights[weights >= floor]
-            if head.sum(dtype=np.float64) >= wanted:
+    def __call__(self, weights: Floats) -> Ids:
+        wanted = self._mass * float(weights.sum())
+        for floor in _FLOORS:
+            places = np.flatnonzero(weights >= floor)
+            descending = np.sort(weights[places])[::-1]
+            sums = descending.cumsum(dtype=np.float64)
+            if sums[-1] >= wanted:
                 break
-        descending = np.sort(head)[::-1]
-        last = int(np.searchsorted(descending.cumsum(dtype=np.float64), wanted))
-        return np.flatnonzero(weights >= descending[min(last, len(descending) - 1)])
+        last = min(int(np.searchsorted(sums, wanted)), len(sums) - 1)
+        kept: Ids = places[weights[places] >= descending[last]]
+        return kept
 
 
 class MinP:
@@ -65,8 +70,8 @@ class MinP:
     def __init__(self, share: float) -> None:
         self._share = share
 
-    def __call__(self, logits: Floats) -> Ids:
-        return np.flatnonzero(_weights(logits) >= self._share)
+    def __call__(self, weights: Floats) -> Ids:
+        return np.flatnonzero(weights >= self._share)
 
 
 class TypicalP:
@@ -78,22 +83,17 @@ class TypicalP:
     def __init__(self, mass: float) -> None:
         self._mass = mass
 
-    def __call__(self, logits: Floats) -> Ids:
-        weights = _weights(logits)
+    def __call__(self, weights: Floats) -> Ids:
+        possible = np.flatnonzero(weights)
+        weights = weights[possible]
         total = float(weights.sum(dtype=np.float64))
-        # The infinite surprise of an impossible token, times its probability of 0, would be no number.
-        log_probs = np.maximum(logits - logits.max() - np.float32(np.log(total)), np.float32(_LEAST_LOG_PROB))
+        log_probs = np.log(weights) - np.float32(np.log(total))
         entropy = -float((weights * log_probs).sum(dtype=np.float64)) / total
         distances = np.abs(-log_probs - np.float32(entropy))
         order = _argsort(distances)
         last = int(np.searchsorted(weights[order].cumsum(dtype=np.float64), self._mass * total))
-        return np.flatnonzero(distances <= distances[order[min(last, len(order) - 1)]])
-
-
-def _weights(logits: Floats) -> Floats:
-    """Probabilities beside that of the likeliest token, which is 1."""
-    weights: Floats = np.exp(logits - logits.max())
-    return weights
+        kept: Ids = possible[distances <= distances[order[min(last, len(order) - 1)]]]
+        return kept
 
 
 def _argsort(values: Floats) -> Ids:

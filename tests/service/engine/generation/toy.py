@@ -141,6 +141,10 @@ class ToyTable:
         logits = np.stack([self.backend.logits(prefix) for prefix in prefixes]) if wants_logits else None
         return Advanced(candidates, logits)
 
+    def reserve(self, num_rows: int, length: int) -> None:
+        assert num_rows <= len(self.cache)
+        assert length <= MAX_TOKENS
+
     def take_row(self, other: GenerationTable, source: int, destination: int, length: int) -> None:
         assert isinstance(other, ToyTable)
         self._fill(destination, other.cache[source, :length].copy())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engine.sampling.draw import draw, generator_of
+from service.engine.sampling.draw import draw, draw_among, generator_of
 
 
 @pytest.mark.parametrize("size", [3, 256, 257, 1000])
@@ -37,6 +37,19 @@ def test_the_last_bits_of_the_weights_decide_nothing() -> None:
     noisy = weights * (1 + 1e-6 * random.normal(size=50_000)).astype(np.float32)
     first, second = generator_of(7), generator_of(7)
     assert [draw(weights, first) for _ in range(300)] == [draw(noisy, second) for _ in range(300)]
+
+
+@pytest.mark.parametrize("size", [3, 256, 700])
+def test_places_and_weights_lead_where_all_weights_do(size: int) -> None:
+    random = np.random.default_rng(size)
+    weights = random.exponential(size=size).astype(np.float32)
+    weights[random.random(size) < 0.8] = 0.0
+    weights[size // 2] = 1.0
+    places = np.flatnonzero(weights)
+    first, second = generator_of(3), generator_of(3)
+    found = [draw_among(places, weights[places], size, first) for _ in range(300)]
+    assert found == [draw(weights, second) for _ in range(300)]
+    assert len(set(found)) > len(places) // 2
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**64 - 2, -(2**63)])
