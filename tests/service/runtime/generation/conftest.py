@@ -25,6 +25,7 @@ def decoder() -> Transformer:
         d_model=32,
         d_ff=64,
         num_heads=4,
+        num_kv_heads=2,
         num_encoder_layers=0,
         num_decoder_layers=2,
         max_seq_len=96,
