@@ -31,6 +31,7 @@ def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = No
     The framework cannot find it out by itself, because no parameter of the route declares the body.
     """
     schema = model.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs", {}))
     json_body: dict[str, Any] = {"schema": schema}
     if examples:
         json_body["examples"] = examples
@@ -44,3 +45,14 @@ def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = No
             },
         }
     }
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """`schema` with its parts in place: references to them would lead nowhere from inside the whole document."""
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+    return {name: _inlined(part, definitions) for name, part in schema.items()}

@@ -381,6 +381,16 @@ def test_the_engines_live_as_long_as_the_server() -> None:
     assert all(engine.calls == ["start", "drain", "close"] for engine in engines)
 
 
+def test_openapi_describes_the_body_and_every_format(attention: RunningAttention) -> None:
+    entry = attention.client.get("/openapi.json").json()["paths"]["/attention"]["post"]
+    assert "$defs" not in str(entry)
+    properties = entry["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    (wishes,) = (choice for choice in properties["alignment"]["anyOf"] if choice.get("type") == "object")
+    assert wishes["properties"]["method"]["enum"] == ["argmax", "intersection", "union", "grow-diag-final-and"]
+    formats = {"application/json", "application/x-npz", "image/png", "image/svg+xml", "text/html"}
+    assert set(entry["responses"]["200"]["content"]) == formats
+
+
 def test_a_key_is_needed_where_keys_are(serve_attention: ServeAttention) -> None:
     served = serve_attention(api_keys="secret")
     assert served.ask("encoder").status_code == 400
