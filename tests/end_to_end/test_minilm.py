@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentence_transformers
+from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 
 from export.bundle import load_bundle
@@ -18,6 +19,9 @@ from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.embedding import embed_texts, input_ids
 from model.importing.convert import import_checkpoint
 from model.tokenizer import Tokenizer
+from service.app import create_app
+from service.loading import load_models
+from service.settings import Settings
 from tests.end_to_end.sentences import varied_sentences
 
 TEXTS = varied_sentences()
@@ -130,3 +134,35 @@ def test_the_manifest_tells_how_near_each_precision_comes(bundle: Path) -> None:
     assert int8 is not None
     assert 0.95 <= int8 < 0.99999 <= fp32
     assert manifest.weights["source"]["model_type"] == "bert"
+
+
+TIMEPIECES = (
+    "My watch is broken.",
+    "He wore a gold watch on his wrist.",
+    "The watch shows the wrong time.",
+    "She bought a new watch for her father.",
+)
+LOOKING = (
+    "I watch television every evening.",
+    "They watch the children play.",
+    "We like to watch football.",
+    "Can you watch the film with me?",
+)
+
+
+def test_a_word_has_another_vector_in_another_sense(bundle: Path) -> None:
+    """Over HTTP: "watch" is nearer to those of its own sense than to the others, each sentence left out in turn."""
+    settings = Settings(bundles=bundle.parent, precision="fp32")
+    with TestClient(create_app(settings, load_models)) as client:
+        answer = client.post("/embed_all", json={"inputs": [*TIMEPIECES, *LOOKING]})
+        tokens = client.post("/tokenize", json={"inputs": [*TIMEPIECES, *LOOKING]})
+    assert answer.status_code == tokens.status_code == 200
+    places = [[token["text"] for token in row].index("watch") for row in tokens.json()]
+    vectors = np.array([rows[place] for rows, place in zip(answer.json(), places, strict=True)])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = vectors @ vectors.T
+    assert alike[np.triu_indices(8, 1)].max() < 0.999
+    senses = np.array([0] * 4 + [1] * 4)
+    for row, sense in enumerate(senses):
+        own = np.delete(alike[row], row)[np.delete(senses, row) == sense]
+        assert own.mean() > alike[row][senses != sense].mean(), (*TIMEPIECES, *LOOKING)[row]
