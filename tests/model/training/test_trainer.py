@@ -223,6 +223,15 @@ def test_a_damaged_state_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> Non
         run(tmp_path, tokenizer, max_steps=2)
 
 
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """A process that was started in the background of a shell may have SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 def test_a_second_signal_is_not_held_back(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def prepare(trainer: Trainer) -> None:
         def step(batch: Any) -> tuple[float, float]:
