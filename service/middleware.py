@@ -23,8 +23,12 @@ access_logger = logging.getLogger("service.access")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _UNMATCHED = "unmatched"
-_PAGE_POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-_DOCS_POLICY = f"{_PAGE_POLICY}; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self'{inline}; "
+    "style-src 'self'{inline}; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+_PAGE_POLICY = _POLICY.format(inline="")
+_DOCS_POLICY = _POLICY.format(inline=" 'unsafe-inline'")
 _DOCS_PATHS = ("/docs", "/docs/")
 
 

@@ -78,6 +78,7 @@ def _model_info(model: LoadedModel) -> TranslationModelInfo | EmbeddingModelInfo
         "task": model.task,
         "device": model.device,
         "precision": model.precision,
+        "attention": [] if model.attention is None else list(model.attention.kinds),
     }
     match model:
         case EmbeddingModel():

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from service.engine.attention import Kind
 from service.schemas.common import WireModel
 
 
@@ -41,6 +42,7 @@ class ModelInfo(WireModel):
     task: str
     device: str
     precision: str
+    attention: list[Kind] = Field(description="What POST /attention shows of it; nothing without an attention graph.")
     details: dict[str, Any]
 
 
