@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     flags = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request would cost what is measured
     try:
         results = run(_options(parser, flags)).to_dict()
         if flags.json:
