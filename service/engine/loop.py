@@ -73,7 +73,7 @@ class Loop:
             key = self._capacity(sequence.num_source_tokens), sequence.beam_size
             newcomers.setdefault(key, []).append(sequence)
         for (capacity, beam_size), group in newcomers.items():
-            for part in cut_batches(group, self._limits.max_batch_tokens):
+            for part in cut_batches(group, self._limits.max_batch_tokens, self._limits.overhead_tokens):
                 self._encode(self._batch(capacity, beam_size), part)
         if sequences:
             self._observer.on_rows(self.active_rows, self._limits.max_rows)
@@ -142,11 +142,19 @@ class Loop:
             self._batches = {key: batch for key, batch in self._batches.items() if batch.sequences}
 
 
-def cut_batches(sequences: Seq[Sequence], max_tokens: int) -> list[list[Sequence]]:
-    """Cut sequences, sorted by length, into encoder batches within `max_tokens`, padding (longest x count) included."""
+def cut_batches(sequences: Seq[Sequence], max_tokens: int, overhead_tokens: int) -> list[list[Sequence]]:
+    """Cut sequences, sorted by length, into encoder batches within `max_tokens`, padding (longest x count) included.
+
+    A batch costs as much as `overhead_tokens` beside its tokens, so it ends where the padding that the next sequence
+    would bring to those before it costs more than a batch of its own.
+    """
     groups: list[list[Sequence]] = []
+    longest = 0
     for sequence in sequences:
-        if not groups or sequence.num_source_tokens * (len(groups[-1]) + 1) > max_tokens:
+        length = sequence.num_source_tokens
+        count = len(groups[-1]) if groups else 0
+        if not groups or length * (count + 1) > max_tokens or (length - longest) * count > overhead_tokens:
             groups.append([])
         groups[-1].append(sequence)
+        longest = length
     return groups

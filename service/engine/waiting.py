@@ -20,6 +20,8 @@ class EngineLimits(line.LineLimits):
 
     max_rows: int = 64
     """Rows of each loop, which advance together."""
+    overhead_tokens: int = 24
+    """What an encoder batch costs however small it is, in tokens of computing time."""
 
 
 class RowRequest(line.Request, Protocol):

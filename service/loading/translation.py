@@ -6,10 +6,13 @@ from export.bundle import Bundle, BundleError
 from model.tokenizer import EOS, Tokenizer, language_tag
 from service.engine.engine import Engine
 from service.engine.waiting import EngineLimits
-from service.loading.choices import choose_precision
+from service.loading.choices import Device, choose_precision
 from service.loading.common import Loading, load_tokenizer, model_info, open_backend
 from service.models import TranslationModel
 from service.runtime.backend import OnnxBackend
+
+_OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 24, "cuda": 1024}
+"""docs/decisions/0013-encoder-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
 
 
 def load_translation(loading: Loading) -> TranslationModel:
@@ -26,6 +29,7 @@ def load_translation(loading: Loading) -> TranslationModel:
             max_batch_tokens=settings.max_batch_tokens,
             max_waiting_requests=settings.max_waiting_requests,
             max_waiting_tokens=settings.max_waiting_tokens,
+            overhead_tokens=_OVERHEAD_TOKENS[device],
         ),
         num_loops=num_loops,
         observer=observer,

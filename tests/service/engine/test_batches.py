@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,15 +20,20 @@ def sequence_of(num_tokens: int, beam_size: int = 1) -> Sequence:
     return Sequence(Ticket(request, Future(), time.monotonic()), BOS, EOS)
 
 
-@given(st.lists(st.integers(1, 20), max_size=30).map(sorted), st.integers(20, 80))
-def test_encoder_batches(lengths: list[int], max_tokens: int) -> None:
+@given(st.lists(st.integers(1, 20), max_size=30).map(sorted), st.integers(20, 80), st.integers(1, 40))
+def test_encoder_batches(lengths: list[int], max_tokens: int, overhead_tokens: int) -> None:
     sequences = [sequence_of(length) for length in lengths]
-    groups = cut_batches(sequences, max_tokens)
+    groups = cut_batches(sequences, max_tokens, overhead_tokens)
     assert [sequence for group in groups for sequence in group] == sequences
     sizes = [(len(group), group[-1].num_source_tokens) for group in groups]
     assert all(count * longest <= max_tokens for count, longest in sizes)
-    for (count, _), following in zip(sizes, groups[1:], strict=False):
-        assert (count + 1) * following[0].num_source_tokens > max_tokens  # the next one had no room
+    for group in groups:
+        for count, (before, after) in enumerate(pairwise(sequence.num_source_tokens for sequence in group), 1):
+            assert (after - before) * count <= overhead_tokens  # its padding costs less than a batch
+    for (count, longest), following in zip(sizes, groups[1:], strict=False):
+        length = following[0].num_source_tokens
+        has_room = (count + 1) * length <= max_tokens
+        assert not has_room or (length - longest) * count > overhead_tokens
 
 
 @given(st.integers(1, 4), st.lists(st.booleans(), min_size=1, max_size=12))
