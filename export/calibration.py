@@ -1,4 +1,4 @@
-"""The range of what enters each product, measured on text that the model itself writes.
+"""The range of what enters each product, measured on text: that of a file, or what the model itself writes.
 
 An int8 product needs a scale for its left side. A scale taken from the batch at hand would make a row's result depend
 on its neighbours; one scale a row costs a third more per product on ONNX Runtime's kernels. A fixed scale, measured
@@ -11,11 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
 PROJECTION = "projection"
@@ -35,6 +39,43 @@ class Range(NamedTuple):
 
     low: float
     high: float
+
+
+class Channels(NamedTuple):
+    """Lowest and highest value (K) of each channel that enters a product."""
+
+    lows: NDArray[np.float32]
+    highs: NDArray[np.float32]
+
+
+TEXTS = Path(__file__).with_name("calibration.txt")
+"""Texts of many kinds and languages, one a line: what an encoder is measured on if its user gives none."""
+
+
+def text_ids(tokenizer: Tokenizer, file: Path, limit: int) -> list[list[int]]:
+    """The token ids of each line of `file` (UTF-8; a blank line is the empty text), with special tokens.
+
+    Longer ones are cut to `limit`, and lines without any token left out; ValueError when nothing is left.
+    """
+    encodings = tokenizer.encodings(file.read_text(encoding="utf-8").split("\n"))
+    rows = [encoding.ids[:limit] for encoding in encodings if encoding.ids]
+    if not rows:
+        raise ValueError(f"{file} holds no text to calibrate on; it needs one text a line")
+    return rows
+
+
+@torch.inference_mode()
+def channel_ranges(model: Transformer, texts: Sequence[Sequence[int]]) -> dict[str, Channels]:
+    """The channels of the input of every linear map of an encoder, by module name, over the token ids of `texts`."""
+    with _recording(model, axis=0) as extremes:
+        _encode_each(model, texts)
+    return {
+        name: Channels(
+            torch.stack([lows for lows, _ in seen]).amin(0).numpy(),
+            torch.stack([highs for _, highs in seen]).amax(0).numpy(),
+        )
+        for name, seen in extremes.items()
+    }
 
 
 @torch.inference_mode()
@@ -76,13 +117,13 @@ def _padded(model: Transformer, sources: Sequence[Sequence[int]]) -> tuple[Tenso
 
 
 @contextmanager
-def _recording(model: Transformer) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Collect the extremes (N) of each token that enters a linear map, while the context lasts."""
+def _recording(model: Transformer, axis: int = -1) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
+    """Collect the extremes (N) of each token that enters a linear map, or with `axis` 0 (K) of each channel."""
     extremes: dict[str, list[tuple[Tensor, Tensor]]] = {}
 
     def record(name: str, states: Tensor) -> None:
         tokens = states.flatten(0, -2)
-        extremes.setdefault(name, []).append((tokens.amin(-1), tokens.amax(-1)))
+        extremes.setdefault(name, []).append((tokens.amin(axis), tokens.amax(axis)))
 
     handles = [
         module.register_forward_pre_hook(lambda _, inputs, name=name: record(name, inputs[0]))
@@ -120,10 +161,10 @@ def _range(lows: Tensor, highs: Tensor) -> Range:
     """Mean plus or minus `MAX_DEVIATIONS`, within what was seen, rounded up so that the last bits do not show."""
     low = max(float(lows.mean() - MAX_DEVIATIONS * lows.std(correction=0)), float(lows.min()))
     high = min(float(highs.mean() + MAX_DEVIATIONS * highs.std(correction=0)), float(highs.max()))
-    return Range(-_round_up(max(-low, 0.0)), _round_up(max(high, 0.0)))
+    return Range(-round_up(max(-low, 0.0)), round_up(max(high, 0.0)))
 
 
-def _round_up(value: float) -> float:
+def round_up(value: float) -> float:
     """Up to three significant digits: sums differ in their last bits from machine to machine, the bundle should not."""
     if value == 0.0:
         return 0.0

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 name=options.name,
                 num_candidates=options.num_candidates,
                 attention=options.attention,
+                calibration=options.calibration,
                 force=options.force,
             ),
             report=lambda step: print(step, file=sys.stderr, flush=True),
@@ -80,6 +81,13 @@ def _parser() -> argparse.ArgumentParser:
         "--attention",
         action="store_true",
         help="include the graph of attention maps, which POST /attention needs; it adds no weights",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="texts (UTF-8, one a line) to measure an embedding model on for int8; some hundred like those that it "
+        "will meet are plenty (default: texts of many kinds and languages that come with the exporter)",
     )
     parser.add_argument("--force", action="store_true", help="replace the bundle if there is one")
     return parser

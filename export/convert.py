@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 from export.attention import attention_definition, fold_transposes
 from export.bundle import file_record, load_bundle
-from export.calibration import activation_ranges
+from export.calibration import TEXTS, Range, activation_ranges, channel_ranges, text_ids
 from export.comparison import ParityError
+from export.equalize import equalize
 from export.graphs import TORCH_DTYPES, graph_definitions
 from export.manifest import (
     ARCHITECTURES,
@@ -34,6 +35,7 @@ from export.manifest import (
 )
 from export.parity import check_parity
 from export.parity_encoder import check_encoder_parity
+from export.projections import part_projections
 from export.quantize import quantize
 from export.trace import trace
 from export.weights import WEIGHTS_NAME, Array, StoredWeights, WeightFile, bind_weights
@@ -60,6 +62,8 @@ class ExportOptions:
     precisions: Sequence[str] = ("fp32", "int8")
     name: str | None = None
     num_candidates: int = 16
+    calibration: Path | None = None
+    """Texts, one a line, to measure an encoder on for int8; by default those of this package."""
     attention: bool = False
     """Include the graph of attention maps."""
     force: bool = False
@@ -102,6 +106,11 @@ def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Non
             f"{options.num_candidates} candidates a step cannot be chosen, "
             f"allowed: 1 to {checkpoint.config.vocab_size}, the size of the vocabulary"
         )
+    if options.calibration is not None and checkpoint.config.architecture != "encoder":
+        raise ExportError(
+            f"calibration texts are for encoders; a model of architecture {checkpoint.config.architecture!r} is "
+            "measured on what it writes itself"
+        )
     if "task" not in checkpoint.metadata:
         raise ExportError('the checkpoint\'s metadata.json has no task; add it, for instance "task": "translate"')
     _refuse_task(checkpoint)
@@ -137,6 +146,7 @@ def _write_graphs(
     """Trace every graph once per compute type, set its precision, and write graphs and weights."""
     weights, file = StoredWeights(_stored_tensors(checkpoint)), WeightFile(folder)
     graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
+    architecture = checkpoint.config.architecture
     for dtype in dict.fromkeys(COMPUTE_DTYPES[precision] for precision in options.precisions):
         model = copy.deepcopy(checkpoint.model).to(TORCH_DTYPES[dtype])
         for definition in graph_definitions(model, dtype, _pooling(checkpoint)):
@@ -144,8 +154,10 @@ def _write_graphs(
             traced = trace(definition)
             for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:
                 graph = traced.clone()
+                if architecture == "encoder":
+                    part_projections(graph, weights)
                 if precision == "int8":
-                    quantize(graph, weights, activation_ranges(checkpoint.model))
+                    quantize(graph, weights, _ranges(checkpoint, graph, weights, options.calibration))
                 bind_weights(graph, weights, file)
                 name = f"{definition.name}.{precision}.onnx"
                 ir.save(graph, folder / name)
@@ -163,6 +175,21 @@ def _write_graphs(
         attention = GraphSpec(file=f"{definition.name}.onnx", inputs=definition.inputs, outputs=definition.outputs)
     file.save()
     return {name: PrecisionSpec(graphs=graphs[name]) for name in options.precisions}, attention
+
+
+def _ranges(
+    checkpoint: Checkpoint, graph: ir.Model, weights: StoredWeights, calibration: Path | None
+) -> Mapping[str, Range]:
+    """The range of each product's input; an encoder's graph is equalised first, in place."""
+    model = checkpoint.model
+    if checkpoint.config.architecture != "encoder":
+        return activation_ranges(model)
+    limit = checkpoint.metadata["embedding"]["max_input_tokens"]
+    try:
+        texts = text_ids(checkpoint.tokenizer, calibration or TEXTS, limit)
+    except (OSError, ValueError) as error:
+        raise ExportError(f"calibration texts: {error}") from error
+    return equalize(graph, weights, channel_ranges(model, texts))
 
 
 def _pooling(checkpoint: Checkpoint) -> Pooling:

@@ -14,22 +14,14 @@ import numpy as np
 import onnx_ir as ir
 
 from export.calibration import PROJECTION, Range
-from export.weights import StoredWeights, WeightError
+from export.derived import Product, as_product, constant, module_name, numbers
+from export.weights import StoredWeights
 
 MICROSOFT = "com.microsoft"
 
 UINT8_MAX = 255
 INT8_MAX = 127
 """Scales map to -127..127: symmetric, so that weights need no zero point."""
-
-
-class _Product(NamedTuple):
-    """A product with a weight, with the addition of its bias if there is one."""
-
-    node: ir.Node
-    bias: ir.Value | None
-    result: ir.Value
-    nodes: tuple[ir.Node, ...]
 
 
 def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range]) -> None:
@@ -43,17 +35,15 @@ def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range
     quantized_weights: dict[tuple[str, bool], _Quantized] = {}
     quantized_inputs: dict[tuple[str | None, Range], _Quantized] = {}
     for node in list(graph):
-        product = _product(node)
+        product = as_product(node)
         if product is None:
             continue
-        left, weight = node.inputs[0], node.inputs[1]
-        assert left is not None
-        assert weight is not None
+        left, weight = product.left, product.weight
         name = _weight_name(weight, weights)
         key = (name, _is_transposed(node))
         if key not in quantized_weights:
-            quantized_weights[key] = _quantize_weight(graph, weight, _is_transposed(node), name)
-        span = ranges[_module_name(name)]
+            quantized_weights[key] = _quantize_weight(graph, node, weight, _is_transposed(node), name)
+        span = ranges[_module_name(weight, weights)]
         if (left.name, span) not in quantized_inputs:
             quantized_inputs[left.name, span] = _quantize_input(graph, node, left, span)
         _substitute(graph, product, quantized_inputs[left.name, span], quantized_weights[key])
@@ -68,18 +58,14 @@ class _Quantized(NamedTuple):
 
 
 def _weight_name(weight: ir.Value, weights: StoredWeights) -> str:
-    assert weight.const_value is not None
-    found = weights.find(weight.const_value.numpy())
-    if found is None:
-        raise WeightError(
-            f"{weight.name} is no weight of the checkpoint; this is a fault of the exporter, please report it"
-        )
-    return found[0]
+    """That of the stored tensor, under which equal weights are quantised once, or of the derived value."""
+    found = None if weight.producer() else weights.find(numbers(weight))
+    return found[0] if found else str(weight.name)
 
 
-def _module_name(weight_name: str) -> str:
+def _module_name(weight: ir.Value, weights: StoredWeights) -> str:
     """The linear map that a weight belongs to; a tied projection's weight is the embedding."""
-    name = weight_name.removesuffix(".transposed").removesuffix(".weight")
+    name = module_name(weight, weights)
     return PROJECTION if name == "embedding.token" else name
 
 
@@ -91,8 +77,8 @@ def _quantize_input(graph: ir.Graph, node: ir.Node, states: ir.Value, span: Rang
         "QuantizeLinear",
         [
             states,
-            step := _constant(graph, f"{name}.scale", np.array(scale, np.float32)),
-            zero := _constant(graph, f"{name}.zero_point", np.array(round(-span.low / scale), np.uint8)),
+            step := constant(graph, f"{name}.scale", np.array(scale, np.float32)),
+            zero := constant(graph, f"{name}.zero_point", np.array(round(-span.low / scale), np.uint8)),
         ],
         name=name,
     )
@@ -105,31 +91,14 @@ def _is_transposed(node: ir.Node) -> bool:
     return node.op_type == "Gemm" and node.attributes["transB"].as_int() == 1
 
 
-def _product(node: ir.Node) -> _Product | None:
-    """`node` as a product that can be quantised, or None."""
-    if node.op_type not in ("MatMul", "Gemm") or node.inputs[1] is None or node.inputs[1].const_value is None:
-        return None
-    result = node.outputs[0]
-    if node.op_type == "Gemm":
-        return _Product(node, node.inputs[2] if len(node.inputs) > 2 else None, result, (node,))
-    uses = list(result.uses())
-    if len(uses) == 1 and uses[0].node.op_type == "Add":
-        add = uses[0].node
-        bias = add.inputs[1 - uses[0].idx]
-        if bias is not None and bias.const_value is not None and len(bias.const_value.shape) == 1:
-            return _Product(node, bias, add.outputs[0], (add, node))
-    return _Product(node, None, result, (node,))
-
-
-def _quantize_weight(graph: ir.Graph, weight: ir.Value, transposed: bool, name: str) -> _Quantized:
+def _quantize_weight(graph: ir.Graph, user: ir.Node, weight: ir.Value, transposed: bool, name: str) -> _Quantized:
     """The int8 form (K,N) of `weight` and its scales (N); `transposed` says that the weight is (N,K)."""
-    assert weight.const_value is not None
     name = f"{name}.int8"
-    largest = np.abs(weight.const_value.numpy()).max(axis=1 if transposed else 0)
+    largest = np.abs(numbers(weight)).max(axis=1 if transposed else 0)
     # A channel of zeros keeps a scale that can be divided by.
     scales = np.where(largest > 0, largest / INT8_MAX, 1.0).astype(np.float32)
-    scale = _constant(graph, f"{name}.scale", scales)
-    zero_point = _constant(graph, f"{name}.zero_point", np.zeros(scales.shape, np.int8))
+    scale = constant(graph, f"{name}.scale", scales)
+    zero_point = constant(graph, f"{name}.zero_point", np.zeros(scales.shape, np.int8))
     axis = 0 if transposed else 1
     nodes = [ir.node("QuantizeLinear", [weight, scale, zero_point], attributes={"axis": axis}, name=name)]
     if transposed:
@@ -137,19 +106,11 @@ def _quantize_weight(graph: ir.Graph, weight: ir.Value, transposed: bool, name: 
         nodes.append(ir.node("Transpose", [nodes[0].outputs[0]], attributes=perm, name=f"{name}.transposed"))
     for node in nodes:
         node.outputs[0].name = node.name
-    graph.insert_before(graph[0], nodes)
+    graph.insert_before(user if weight.producer() else graph[0], nodes)
     return _Quantized(nodes[-1].outputs[0], scale, zero_point)
 
 
-def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    tensor = ir.tensor(array, name=name)
-    tensor_type = ir.TensorType(tensor.dtype)
-    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=tensor_type, const_value=tensor)
-    graph.initializers.add(value)
-    return value
-
-
-def _substitute(graph: ir.Graph, product: _Product, left: _Quantized, right: _Quantized) -> None:
+def _substitute(graph: ir.Graph, product: Product, left: _Quantized, right: _Quantized) -> None:
     """Put one MatMulIntegerToFloat in the place of the product and its bias."""
     inputs = [left.integers, right.integers, left.scale, right.scale, left.zero_point, None, product.bias]
     node = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, name=f"{product.node.name}.int8")

@@ -14,6 +14,10 @@ from export.manifest import GraphSpec, TensorSpec
 
 Array = NDArray[Any]
 
+SLOW_FUSIONS = ["SkipLayerNormFusion"]
+"""Rewritings that ONNX Runtime's CPU kernels lose by: the fused sum and norm takes four times as long as the two
+(docs/decisions/0042-encoder-int8.md)."""
+
 NEW_PREFIX = "new_"
 """An output `new_X` is the input `X` written in place: both are bound to one buffer."""
 
@@ -26,7 +30,9 @@ class GraphSession:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3  # errors; warnings name kernels that a type lacks, which is no fault here
         self.spec = spec
-        self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._session = ort.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
+        )
 
     def tensor_specs(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
         """Inputs and outputs as the ONNX file declares them."""

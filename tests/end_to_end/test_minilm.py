@@ -27,8 +27,8 @@ from tests.end_to_end.sentences import varied_sentences
 TEXTS = varied_sentences()
 MAX_INPUT_TOKENS = 256
 BATCH_SIZE = 16
-INT8_FLOOR = 0.95
-"""Of the smallest cosine; how near int8 comes is a matter of the exporter, and stands in the manifest."""
+INT8_FLOOR = 0.99
+"""Of the smallest cosine; 0.992 was seen (docs/decisions/0042-encoder-int8.md)."""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_the_manifest_tells_how_near_each_precision_comes(bundle: Path) -> None:
     fp32, int8 = (manifest.parity[name].smallest_cosine for name in ("fp32", "int8"))
     assert fp32 is not None
     assert int8 is not None
-    assert 0.95 <= int8 < 0.99999 <= fp32
+    assert 0.99 <= int8 < 0.99999 <= fp32
     assert manifest.weights["source"]["model_type"] == "bert"
 
 
