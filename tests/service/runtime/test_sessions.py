@@ -203,8 +203,8 @@ class SessionFactory:
     def __init__(self, started: list[str]) -> None:
         self.started = started
 
-    def __call__(self, path: str, options: Any, providers: list[Any]) -> SessionFactory:
-        self.options, self.providers = options, providers
+    def __call__(self, path: str, options: Any, providers: list[Any], disabled_optimizers: list[str]) -> SessionFactory:
+        self.options, self.providers, self.disabled_optimizers = options, providers, disabled_optimizers
         return self
 
     def get_providers(self) -> list[str]:
@@ -217,6 +217,7 @@ def test_a_session_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     open_session(Path("decoder.onnx"), "cpu", 3)
     assert factory.providers == ["CPUExecutionProvider"]
     assert factory.options.intra_op_num_threads == 3
+    assert factory.disabled_optimizers == ["SkipLayerNormFusion"]
 
 
 @pytest.fixture
@@ -234,6 +235,7 @@ def test_a_session_on_cuda(monkeypatch: pytest.MonkeyPatch, preloads: list[str])
     assert preloads
     assert [name if isinstance(name, str) else name[0] for name in factory.providers] == factory.started
     assert factory.providers[0][1]["arena_extend_strategy"] == "kSameAsRequested"
+    assert factory.disabled_optimizers == []
 
 
 @pytest.mark.usefixtures("preloads")
