@@ -53,12 +53,18 @@ class HttpResult:
 
 
 def measure_http(
-    bundle: Path, precision: str, threads: Threads, texts: Sequence[str], max_new_tokens: int, num_clients: int
+    bundle: Path,
+    precision: str,
+    threads: Threads,
+    texts: Sequence[str],
+    max_new_tokens: int,
+    num_clients: int,
+    device: str = "cpu",
 ) -> list[HttpResult]:
     """Translate `texts` by `num_clients` clients, singly and several in a request, with and without HTTP."""
-    in_process = _engine_speed(bundle, precision, threads, texts, max_new_tokens, num_clients)
+    in_process = _engine_speed(bundle, precision, threads, texts, max_new_tokens, num_clients, device)
     results = []
-    with serving(bundle, precision, threads) as url:
+    with serving(bundle, precision, threads, device) as url:
         for texts_per_request in TEXTS_PER_REQUEST:
             chunks = [texts[start : start + texts_per_request] for start in range(0, len(texts), texts_per_request)]
             asyncio.run(_ask(url, chunks[:num_clients], max_new_tokens, num_clients))  # warm
@@ -70,12 +76,18 @@ def measure_http(
 
 
 def _engine_speed(
-    bundle: Path, precision: str, threads: Threads, texts: Sequence[str], max_new_tokens: int, num_clients: int
+    bundle: Path,
+    precision: str,
+    threads: Threads,
+    texts: Sequence[str],
+    max_new_tokens: int,
+    num_clients: int,
+    device: str,
 ) -> float:
     tokenizer = Tokenizer.load(bundle / "tokenizer.json")
     tag, eos_id = tokenizer.token_id(language_tag("de")), tokenizer.token_id("</s>")
     sources = [(tag, *ids, eos_id) for ids in tokenizer.encode_batch(texts)]
-    decoder = EngineDecoder(bundle, precision, threads)
+    decoder = EngineDecoder(bundle, precision, threads, device=device)
     try:
         settings = Settings(1, max_new_tokens)
         closed_loop(decoder, sources[:num_clients], settings, num_clients)  # warm
@@ -85,11 +97,11 @@ def _engine_speed(
 
 
 @contextmanager
-def serving(bundle: Path, precision: str, threads: Threads) -> Iterator[str]:
+def serving(bundle: Path, precision: str, threads: Threads, device: str = "cpu") -> Iterator[str]:
     """Our service on a free port of this machine, from its first healthy answer; yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "service", "--bundles", str(bundle), "--port", str(port), "--device", "cpu"]
+    command = [sys.executable, "-m", "service", "--bundles", str(bundle), "--port", str(port), "--device", device]
     command += ["--precision", precision, "--loops", str(threads.workers), "--threads", str(threads.each)]
     command += ["--log-level", "error"]
     with running(command, url, Path(__file__).parent.parent):

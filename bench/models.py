@@ -8,6 +8,7 @@ import logging
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
@@ -179,12 +180,12 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def export(checkpoint: Path, bundle: Path, name: str) -> None:
+def export(checkpoint: Path, bundle: Path, name: str, precisions: Sequence[str] = PRECISIONS) -> None:
     """Make the bundle of a checkpoint in all precisions that are compared; BenchError with what the exporter said."""
     bundle.parent.mkdir(parents=True, exist_ok=True)
     logger.info("exporting %s", checkpoint)
     command = [sys.executable, "-m", "export", str(checkpoint), str(bundle), "--name", name, "--force"]
-    for precision in PRECISIONS:
+    for precision in precisions:
         command += ["--precision", precision]
     done = subprocess.run(command, cwd=Path(__file__).parent.parent, check=False, capture_output=True, text=True)
     if done.returncode:

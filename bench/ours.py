@@ -20,9 +20,11 @@ class EngineDecoder:
 
     name = "polyhead"
 
-    def __init__(self, bundle: Path, precision: str, threads: Threads, limits: EngineLimits | None = None) -> None:
+    def __init__(
+        self, bundle: Path, precision: str, threads: Threads, limits: EngineLimits | None = None, device: str = "cpu"
+    ) -> None:
         self.threads = threads
-        backend = OnnxBackend(load_bundle(bundle), precision, num_threads=threads.each)
+        backend = OnnxBackend(load_bundle(bundle), precision, device, num_threads=threads.each)
         self.engine = Engine(backend, limits or EngineLimits(), num_loops=threads.workers)
         self.engine.start()
         self._events = asyncio.new_event_loop()

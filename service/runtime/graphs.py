@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,22 @@ from service.runtime.memory import Block, CudaMemory, HostMemory, Memory
 _INT64 = np.dtype(np.int64)
 
 
-def open_session(path: Path, device: str, num_threads: int) -> Any:
-    """An ONNX Runtime session of one graph; `num_threads` compute each operator on the CPU."""
+def open_session(
+    path: Path, device: str, num_threads: int, profile: Path | None = None, cuda: Mapping[str, str] | None = None
+) -> Any:
+    """An ONNX Runtime session of one graph; `num_threads` compute each operator on the CPU.
+
+    `profile` is the beginning of a file name that the runtime writes to what ran where, for measurements; `cuda` are
+    options of the CUDA provider beside those that it gets here.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     # A waiting thread that spins would take the core from the other loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -29,7 +39,7 @@ def open_session(path: Path, device: str, num_threads: int) -> Any:
     if device == "cuda":
         # The default doubles the arena whenever it grows, and odd shapes make it grow for ever.
         ort.preload_dlls()  # the CUDA and cuDNN libraries that the gpu extra installed beside it
-        providers.insert(0, ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}))
+        providers.insert(0, ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested", **(cuda or {})}))
     # The fused kernel of a sum and its norm takes four times as long as the two on the CPU (docs/decisions/0042).
     slow_fusions = ["SkipLayerNormFusion"] if device == "cpu" else []
     session = ort.InferenceSession(str(path), options, providers=providers, disabled_optimizers=slow_fusions)
