@@ -19,13 +19,26 @@ export function paint(map, lowest = 0, canvas = document.createElement("canvas")
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(map.numColumns, map.numRows);
   const colours = ramp();
-  const scale = 255 / (map.largest - lowest || 1);
   map.values.forEach((value, cell) => {
-    const [red, green, blue] = colours[Math.max(0, Math.min(255, Math.round((value - lowest) * scale)))];
+    const [red, green, blue] = colours[shade(value, map, lowest)];
     image.data.set([red, green, blue, 255], 4 * cell);
   });
   pen.putImageData(image, 0, 0);
   return canvas;
+}
+
+/** Which of the 256 colours a value of `map` has. */
+export function shade(value, map, lowest = 0) {
+  return Math.max(0, Math.min(255, Math.round(((value - lowest) * 255) / (map.largest - lowest || 1))));
+}
+
+/** Black or white, whichever has more contrast with a colour: no less than 4.58 with any. https://www.w3.org/TR/WCAG22/ */
+export function inkOn(colour) {
+  const luminance = d3.sum(colour, (part, place) => {
+    const share = part / 255;
+    return [0.2126, 0.7152, 0.0722][place] * (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
+  });
+  return (luminance + 0.05) ** 2 > 1.05 * 0.05 ? "#000000" : "#ffffff";
 }
 
 /** The 256 colours of the theme, as numbers. */

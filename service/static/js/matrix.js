@@ -1,5 +1,5 @@
 // A matrix of values: cells with names along both sides, read by pointing or with the arrow keys.
-import { paint, ramp } from "./colours.js";
+import { inkOn, paint, ramp, shade } from "./colours.js";
 import d3 from "./d3.js";
 import { shorten } from "./dom.js";
 
@@ -72,9 +72,9 @@ function drawNames(svg, { matrix, left, top, size }) {
 
 /** The values themselves, in letters that stand out from their cells. */
 function drawValues(svg, { map, lowest, left, top, size }) {
-  const middle = lowest + 0.6 * (map.largest - lowest);
+  const colours = ramp();
   svg.append("g").attr("aria-hidden", "true").selectAll("text").data(map.values).join("text")
-    .attr("class", (value) => (value > middle ? "value strong" : "value"))
+    .attr("class", "value").style("fill", (value) => inkOn(colours[shade(value, map, lowest)]))
     .attr("x", (_, cell) => left + size * ((cell % map.numColumns) + 0.5))
     .attr("y", (_, cell) => top + size * (Math.floor(cell / map.numColumns) + 0.5))
     .attr("dy", "0.35em").attr("text-anchor", "middle").text((value) => value.toFixed(2));

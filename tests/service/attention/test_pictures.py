@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -49,6 +51,48 @@ def test_a_png_is_more_than_one_colour() -> None:
     colours = image.getcolors(maxcolors=1_000_000)
     assert colours is not None
     assert len(colours) > 20
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours written `#rrggbb`: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio."""
+
+    def luminance(colour: str) -> float:
+        shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return sum(part * weight for part, weight in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def fill(element: ET.Element) -> str:
+    style = element.get("style", "")
+    assert "opacity" not in style
+    found = re.search(r"fill: (#\w{6})", style)
+    return found[1] if found else "#000000"  # what SVG fills with unless it is told otherwise
+
+
+def test_letters_of_an_svg_stand_out_from_the_ground_that_it_brings() -> None:
+    # A ground of its own: a viewer's may be as dark as the letters.
+    root = ET.fromstring(draw(report(), "svg"))
+    width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
+    first = next(root.iter(f"{SVG}path"))
+    points = [float(number) for number in re.findall(r"-?[\d.]+", first.attrib["d"])]
+    assert (max(points[::2]), max(points[1::2])) == pytest.approx((width, height))
+    texts = list(root.iter(f"{SVG}text"))
+    assert len(texts) > 28
+    assert min(contrast(fill(text), fill(first)) for text in texts) >= 4.5
+
+
+def test_letters_of_a_png_stand_out_from_its_ground() -> None:
+    image = Image.open(io.BytesIO(draw(report(), "png")))
+    assert image.getchannel("A").getextrema() == (255, 255)  # nothing of the viewer's ground shines through
+    pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    # Letters and ground are the greys; the colours of the cells have none.
+    shades, counts = np.unique(pixels[(pixels == pixels[:, :1]).all(-1), 0], return_counts=True)
+    ground, *greys = ("#" + f"{shade:02x}" * 3 for shade in (shades[counts.argmax()], *shades))
+    strong = np.array([contrast(grey, ground) >= 4.5 for grey in greys])
+    assert counts[strong].sum() > 500
 
 
 def test_an_svg_has_every_token_and_the_title_of_every_map() -> None:

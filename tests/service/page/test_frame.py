@@ -82,18 +82,6 @@ _FAULTS = """
   for (const field of document.querySelectorAll("input, select, textarea")) {
     if (!field.labels.length && !field.ariaLabel) faults.push(`no label: ${field.outerHTML}`);
   }
-  const luminance = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
-    .map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-  const background = (node) => {
-    const colour = getComputedStyle(node).backgroundColor;
-    return colour !== "rgba(0, 0, 0, 0)" || !node.parentElement ? colour : background(node.parentElement);
-  };
-  for (const node of document.querySelectorAll("h1, h2, p, label, button, a, select, textarea, th, td, dt, dd")) {
-    if (!node.checkVisibility() || node.disabled) continue;
-    const [low, high] = [getComputedStyle(node).color, background(node)].map(luminance).sort((a, b) => a - b);
-    if ((high + 0.05) / (low + 0.05) < 4.5) faults.push(`contrast: ${node.outerHTML.slice(0, 99)}`);
-  }
   const ids = [...document.querySelectorAll("[id]")].map(({ id }) => id);
   for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push(`twice: ${id}`);
   for (const name of ["aria-controls", "aria-labelledby", "aria-describedby"]) {
@@ -106,14 +94,12 @@ _FAULTS = """
 """
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_fields_have_labels_and_letters_stand_out(browser: Browser, stage: Stage, theme: str) -> None:
-    with visiting(browser, stage.url, color_scheme=theme) as visit:
-        for panel in PANELS:
-            page = visit.open(panel)
-            if panel in ("attention", "embed", "status"):
-                expect(page.locator(_RESULTS[panel][0]).first).to_be_visible()
-            assert page.evaluate(_FAULTS) == []
+def test_fields_have_labels_and_what_is_referred_to_is_there(visit: Visit) -> None:
+    for panel in PANELS:
+        page = visit.open(panel)
+        if panel in ("attention", "embed", "status"):
+            expect(page.locator(_RESULTS[panel][0]).first).to_be_visible()
+        assert page.evaluate(_FAULTS) == []
 
 
 def test_a_panel_without_a_model_says_so(browser: Browser) -> None:
