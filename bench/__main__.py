@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.batches import BATCH_SIZES
 from bench.embed import EMBED_PARTS, EmbedOptions, run_embed
+from bench.gpu_cli import add_gpu
 from bench.machine import num_cores
 from bench.models import PRECISIONS, BenchError
 from bench.translate import PARTS, Options, run
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     translate.set_defaults(run=_run_translate, draw=_draw_translate)
     _add_embed(commands)
+    add_gpu(commands)
     for command, rounds in ((translate, Options.rounds), (commands.choices["embed"], EmbedOptions.rounds)):
         _add_common(command, rounds)
     return parser

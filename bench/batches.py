@@ -86,14 +86,20 @@ def compare_outputs(
     ours: Decoder, theirs: Decoder, precision: str, sources: Sequence[Source], settings: Settings
 ) -> Agreement:
     """Decode `sources` on both sides, and compare token for token."""
-    pairs = list(
-        zip(ours.tokens(ours.job(sources, settings)()), theirs.tokens(theirs.job(sources, settings)()), strict=True)
-    )
+    our, their = (side.tokens(side.job(sources, settings)()) for side in (ours, theirs))
+    return compare_tokens(our, their, precision, settings.beam_size)
+
+
+def compare_tokens(
+    ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], precision: str, beam_size: int
+) -> Agreement:
+    """Outputs of both sides, sentence by sentence and token by token."""
+    pairs = [(list(our), list(their)) for our, their in zip(ours, theirs, strict=True)]
     num_tokens = sum(max(len(our), len(their)) for our, their in pairs)
     equal = sum(a == b for our, their in pairs for a, b in zip(our, their, strict=False))
     return Agreement(
         precision=precision,
-        beam_size=settings.beam_size,
+        beam_size=beam_size,
         num_sentences=len(pairs),
         equal_sentences=sum(our == their for our, their in pairs) / len(pairs),
         equal_tokens=equal / num_tokens if num_tokens else 1.0,
