@@ -15,6 +15,8 @@ from typing import Any
 
 from bench.batches import BATCH_SIZES
 from bench.embed import EMBED_PARTS, EmbedOptions, run_embed
+from bench.generate import GENERATE_PARTS, GenerateOptions, run_generate
+from bench.generate_batches import STREAMS
 from bench.gpu_cli import add_gpu
 from bench.machine import num_cores
 from bench.models import PRECISIONS, BenchError
@@ -23,6 +25,7 @@ from model.checkpoint import CheckpointError
 
 _QUICK = {"rounds": 1, "num_arrivals": 48}
 _QUICK_TEXTS, _QUICK_SECONDS = 256, 1.0
+_QUICK_NEW_TOKENS, _QUICK_GENERATED = 8, 12
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,6 +79,20 @@ def _run_embed(flags: argparse.Namespace) -> dict[str, Any]:
     ).to_dict()
 
 
+def _run_generate(flags: argparse.Namespace) -> dict[str, Any]:
+    return run_generate(
+        GenerateOptions(
+            precisions=flags.precision or PRECISIONS,
+            parts=flags.only or GENERATE_PARTS,
+            streams=flags.streams or STREAMS,
+            num_threads=flags.threads,
+            rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else GenerateOptions.rounds),
+            new_tokens=_QUICK_NEW_TOKENS if flags.quick else GenerateOptions.new_tokens,
+            num_arrivals=_QUICK_GENERATED if flags.quick else GenerateOptions.num_arrivals,
+        )
+    ).to_dict()
+
+
 def _draw_translate(results: Mapping[str, Any], folder: Path) -> list[Path]:
     # Here, because a run without plots needs no plotting library.
     from bench.plots import plot  # noqa: PLC0415
@@ -87,6 +104,12 @@ def _draw_embed(results: Mapping[str, Any], folder: Path) -> list[Path]:
     from bench.embed_plots import plot_embed  # noqa: PLC0415
 
     return plot_embed(results, folder)
+
+
+def _draw_generate(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    from bench.generate_plots import plot_generate  # noqa: PLC0415
+
+    return plot_generate(results, folder)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,9 +147,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     translate.set_defaults(run=_run_translate, draw=_draw_translate)
     _add_embed(commands)
+    _add_generate(commands)
     add_gpu(commands)
-    for command, rounds in ((translate, Options.rounds), (commands.choices["embed"], EmbedOptions.rounds)):
-        _add_common(command, rounds)
+    for name, options in (("translate", Options), ("embed", EmbedOptions), ("generate", GenerateOptions)):
+        _add_common(commands.choices[name], options.rounds)
     return parser
 
 
@@ -157,6 +181,33 @@ def _add_embed(commands: Any) -> None:
         "--only", action="append", choices=EMBED_PARTS, help="measure only this part, can be given several times"
     )
     embed.set_defaults(run=_run_embed, draw=_draw_embed)
+
+
+def _add_generate(commands: Any) -> None:
+    generate = commands.add_parser(
+        "generate",
+        help="our generation engine beside CTranslate2, transformers and onnxruntime-genai",
+        description="Continue prompts with random decoders of the size of GPT-2 small, one of its kind and one of "
+        "Llama's, with our engine and with others: the same weights, prompts, lengths and number of threads, in one "
+        "run, round after round in turn, each side in the setting that is fastest for it. Before anything is timed, "
+        "the outputs are compared token for token. Takes about twelve minutes.",
+        epilog="The first run makes, exports and converts the models, which takes minutes; bench/.cache keeps them. "
+        "onnxruntime-genai is measured where it is installed: pip install --no-deps onnxruntime-genai",
+    )
+    generate.add_argument(
+        "--only", action="append", choices=GENERATE_PARTS, help="measure only this part, can be given several times"
+    )
+    generate.add_argument(
+        "--precision", action="append", choices=PRECISIONS, help="only this precision, can be given several times"
+    )
+    generate.add_argument(
+        "--streams",
+        action="append",
+        type=int,
+        choices=STREAMS,
+        help="only so many streams at once, can be given several times",
+    )
+    generate.set_defaults(run=_run_generate, draw=_draw_generate)
 
 
 def _add_common(command: argparse.ArgumentParser, rounds: int) -> None:

@@ -1,0 +1,151 @@
+"""`python -m bench generate`: our generation engine beside others, with the same weights, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import generate_report as report
+from bench.decoding import Threads, thread_choices
+from bench.generate_arrivals import LOADS, BatchAtATime, GenerateLoad, Server, capacity, run_load
+from bench.generate_batches import STREAMS, Agreement, CaseResult, compare_outputs, run_cases
+from bench.generate_models import GENAI_PRECISIONS, SHAPES, PreparedDecoder, Shape, build_genai, prepare_decoder
+from bench.generation import EngineGenerator, Generator, Prompt, random_prompts
+from bench.machine import busy_warning, describe_machine
+from bench.models import CACHE, PRECISIONS
+from bench.peers.ctranslate2_decoder import use_best_kernels
+from bench.peers.ctranslate2_generator import Ctranslate2Generator
+from bench.peers.genai_generator import GenaiGenerator
+from bench.peers.transformers_generator import CACHES, TransformersGenerator
+
+GENERATE_PARTS = (*SHAPES, "arrivals")
+
+_PROMPT_TOKENS, _NEW_TOKENS = 32, 64
+_COMPARED_PROMPTS = 4
+_MIXED_PROMPTS, _MIXED_NEW_TOKENS = (8, 128), (8, 96)
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """What to measure; see `python -m bench generate --help`."""
+
+    precisions: Sequence[str] = PRECISIONS
+    parts: Sequence[str] = GENERATE_PARTS
+    streams: Sequence[int] = STREAMS
+    num_threads: int = 2
+    rounds: int = 3
+    new_tokens: int = _NEW_TOKENS
+    num_arrivals: int = 64
+    loads: Sequence[float] = LOADS
+    shapes: Mapping[str, Shape] = field(default_factory=lambda: {family: Shape(family) for family in SHAPES})
+    cache: Path = CACHE
+
+
+@dataclass
+class GenerateResults:
+    """All that was measured, as the JSON file holds it."""
+
+    machine: dict[str, Any]
+    models: list[dict[str, Any]] = field(default_factory=list)
+    agreements: list[tuple[str, Agreement]] = field(default_factory=list)
+    cases: list[CaseResult] = field(default_factory=list)
+    loads: list[GenerateLoad] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "models": self.models,
+            "agreements": [{"model": model, **found.to_dict()} for model, found in self.agreements],
+            "batches": [case.to_dict() for case in self.cases],
+            "arrivals": [load.to_dict() for load in self.loads],
+            "left_out": self.left_out,
+        }
+
+
+def run_generate(options: GenerateOptions) -> GenerateResults:
+    """Measure everything that `options` ask for, and print it."""
+    machine = describe_machine()
+    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
+    report.print_header(machine, options.num_threads, busy_warning(machine["load_average"][0], machine["cores"]))
+    results = GenerateResults(machine)
+    for family in SHAPES:
+        if family in options.parts:
+            _run_model(prepare_decoder(options.shapes[family], options.cache), options, results)
+    if "arrivals" in options.parts:
+        results.loads = _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options)
+        report.print_loads(results.loads)
+    report.print_left_out(results.left_out)
+    return results
+
+
+def _run_model(prepared: PreparedDecoder, options: GenerateOptions, results: GenerateResults) -> None:
+    shape, lengths = prepared.shape, (_PROMPT_TOKENS, _PROMPT_TOKENS)
+    prompts = random_prompts(max(options.streams), shape.vocab_size, lengths, (options.new_tokens,) * 2)
+    model = {**vars(shape), "prompt_tokens": _PROMPT_TOKENS, "new_tokens": options.new_tokens}
+    results.models.append(model)
+    report.print_model(model)
+    with ExitStack() as stack:
+        sides = []
+        for settings in _sides(prepared, options, results.left_out):
+            for side in settings:
+                stack.callback(side.close)
+            sides.append(settings)
+        found = compare_sides(sides, prompts[:_COMPARED_PROMPTS])
+        report.print_agreements(found)
+        results.agreements += [(prepared.name, agreement) for agreement in found]
+        report.print_case_header()
+        results.cases += run_cases(prepared.name, sides, prompts, options.rounds, options.streams, report.print_case)
+
+
+def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[GenerateLoad]:
+    """All sides in the last precision, with a loop or worker for each thread, under one load after the other."""
+    threads, precision, name = Threads(options.num_threads, 1), options.precisions[-1], prepared.name
+    prompts = random_prompts(options.num_arrivals, prepared.shape.vocab_size, _MIXED_PROMPTS, _MIXED_NEW_TOKENS, seed=2)
+    with ExitStack() as stack:
+        ours = EngineGenerator(prepared.bundle, precision, threads)
+        stack.callback(ours.close)
+        peer = Ctranslate2Generator(prepared.ctranslate2, precision, threads)
+        stack.callback(peer.close)
+        gathered = [
+            BatchAtATime("polyhead batch at a time", ours, ours.single_loops()),
+            BatchAtATime("ctranslate2 gathered", peer, peer.single_workers()),
+        ]
+        for server in gathered:
+            stack.callback(server.close)
+        most = capacity(ours, prompts)
+        peer.generate(prompts[: options.num_threads])  # the first run allocates
+        servers: list[Server] = [ours, *gathered]
+        return [run_load(name, server, prompts, share, share * most) for share in options.loads for server in servers]
+
+
+def compare_sides(sides: Sequence[Sequence[Generator]], prompts: Sequence[Prompt]) -> list[Agreement]:
+    """Each side but the first one beside it; all settings of one compute the same thing, so one stands for it."""
+    reference = sides[0][0].generate(prompts)
+    return [compare_outputs(reference, settings[0], prompts) for settings in sides[1:]]
+
+
+def _sides(prepared: PreparedDecoder, options: GenerateOptions, left_out: list[str]) -> Iterator[Sequence[Generator]]:
+    """Each side in all the settings that are to be tried; the first is float32 as the model's makers compute it."""
+    threads = thread_choices(options.num_threads)
+    yield [TransformersGenerator(prepared.folder, options.num_threads, cache) for cache in CACHES]
+    if prepared.name == "llama":
+        yield from _genai_sides(prepared, options.num_threads, left_out)
+    for precision in options.precisions:
+        yield [Ctranslate2Generator(prepared.ctranslate2, precision, choice) for choice in threads]
+    for precision in options.precisions:
+        yield [EngineGenerator(prepared.bundle, precision, choice) for choice in threads]
+
+
+def _genai_sides(prepared: PreparedDecoder, num_threads: int, left_out: list[str]) -> Iterator[Sequence[Generator]]:
+    for precision in GENAI_PRECISIONS:
+        folder = build_genai(prepared, precision)
+        if folder is None:
+            left_out.append(
+                f"onnxruntime-genai {precision}: pip install --no-deps onnxruntime-genai to compare with it"
+            )
+        else:
+            yield [GenaiGenerator(folder, precision, num_threads)]
