@@ -24,7 +24,7 @@ from bench.peers.transformers_generator import CACHES, TransformersGenerator
 from bench.rounds import Spread
 
 FAMILIES = ("gpt2", "llama")
-SIZES = {"num_layers": 2, "d_model": 32, "num_heads": 4, "num_kv_heads": 2, "d_ff": 64, "vocab_size": 300}
+SIZES = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 1, "d_ff": 64, "vocab_size": 300}
 
 
 SHAPES = {family: Shape(family, max_tokens=256, **SIZES) for family in FAMILIES}
