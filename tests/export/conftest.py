@@ -1,4 +1,4 @@
-"""A tiny checkpoint, and the bundle that it is exported to."""
+"""Tiny checkpoints, and the bundles that they are exported to."""
 
 from __future__ import annotations
 
@@ -43,6 +43,22 @@ def bundle_folder(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("bundles") / "tiny"
     export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32", "int8", "fp16")))
     return folder
+
+
+ALIGNMENT = {"layer": 0, "head": 1, "shifted": True, "aggregate": "none", "error_rate": 0.25}
+
+
+@pytest.fixture(scope="session")
+def with_attention(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
+    """A checkpoint that says how it aligns best, and its bundle with the graph of maps. Nobody damages it.
+
+    Wide enough that no matrix is small enough to stand in a graph.
+    """
+    model = make_model(vocab_size=tokenizer.vocab_size, num_encoder_layers=2, d_model=64, d_ff=96)
+    checkpoint = Checkpoint(model, tokenizer, METADATA | {"alignment": ALIGNMENT})
+    folder = tmp_path_factory.mktemp("bundles") / "attention"
+    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32",), attention=True))
+    return checkpoint, folder
 
 
 @pytest.fixture

@@ -13,9 +13,6 @@ from export.bundle import load_bundle
 from export.convert import ExportError, ExportOptions, export_bundle
 from export.manifest import MANIFEST_NAME, Alignment, Manifest
 from model.checkpoint import Checkpoint
-from tests.export.conftest import METADATA
-
-BEST = {"layer": 0, "head": 1, "shifted": True, "aggregate": "none", "error_rate": 0.25}
 
 
 def manifest_with(bundle_folder: Path, alignment: dict[str, Any]) -> Manifest:
@@ -23,11 +20,11 @@ def manifest_with(bundle_folder: Path, alignment: dict[str, Any]) -> Manifest:
     return Manifest.model_validate(values | {"alignment": alignment})
 
 
-def test_the_checkpoints_alignment_is_in_the_manifest(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    aligned = Checkpoint(checkpoint.model, checkpoint.tokenizer, METADATA | {"alignment": BEST}, checkpoint.dtype)
-    export_bundle(aligned, tmp_path / "aligned", ExportOptions(precisions=("fp32",)))
-    manifest = load_bundle(tmp_path / "aligned").manifest
+def test_the_checkpoints_alignment_is_in_the_manifest(with_attention: tuple[Checkpoint, Path]) -> None:
+    checkpoint, folder = with_attention
+    manifest = load_bundle(folder).manifest
     assert manifest.alignment == Alignment(layer=0, head=1, shifted=True, aggregate="none", error_rate=0.25)
+    assert checkpoint.metadata["alignment"] == manifest.alignment.model_dump()
     assert "alignment" not in manifest.weights
 
 
@@ -36,7 +33,8 @@ def test_a_bundle_without_alignment_says_so(bundle_folder: Path) -> None:
 
 
 def test_an_alignment_that_cannot_be_read_stops_the_export(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    faulty = Checkpoint(checkpoint.model, checkpoint.tokenizer, METADATA | {"alignment": {"layer": -1}})
+    metadata = checkpoint.metadata | {"alignment": {"layer": -1}}
+    faulty = Checkpoint(checkpoint.model, checkpoint.tokenizer, metadata)
     with pytest.raises(ExportError, match="the alignment section of the checkpoint"):
         export_bundle(faulty, tmp_path / "faulty", ExportOptions(precisions=("fp32",)))
 

@@ -17,13 +17,10 @@ from model.tokenizer import Tokenizer
 from service.engine.attention import AttentionRequest
 from service.runtime.attention import OnnxAttentionBackend
 from tests.export.models import make_model
+from tests.export.test_convert import external_places, graphs_of
 
 EMBEDDING = {"pooling": "mean", "max_input_tokens": 32}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "encoder_decoder": (
-        {"num_encoder_layers": 2},
-        {"task": "translate", "languages": ["de", "en"], "directions": [["en", "de"]]},
-    ),
     "encoder": (
         {"architecture": "encoder", "num_decoder_layers": 0, "embedding_norm": True, "num_token_types": 2},
         {"task": "embed", "embedding": EMBEDDING},
@@ -35,16 +32,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def exported(tokenizer: Tokenizer, folder: Path, case: str) -> tuple[Checkpoint, OnnxAttentionBackend]:
+def exported(tokenizer: Tokenizer, folder: Path, case: str) -> tuple[Checkpoint, Path]:
     options, metadata = CASES[case]
     checkpoint = Checkpoint(make_model(vocab_size=tokenizer.vocab_size, **options), tokenizer, metadata)
     export_bundle(checkpoint, folder / case, ExportOptions(precisions=("fp32",), attention=True))
-    return checkpoint, OnnxAttentionBackend(load_bundle(folder / case))
+    return checkpoint, folder / case
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_maps_are_those_of_pytorch(tokenizer: Tokenizer, tmp_path: Path, case: str) -> None:
-    checkpoint, backend = exported(tokenizer, tmp_path, case)
+@pytest.mark.parametrize("case", ["encoder_decoder", *CASES])
+def test_maps_are_those_of_pytorch(
+    tokenizer: Tokenizer, with_attention: tuple[Checkpoint, Path], tmp_path: Path, case: str
+) -> None:
+    checkpoint, folder = exported(tokenizer, tmp_path, case) if case in CASES else with_attention
+    backend = OnnxAttentionBackend(load_bundle(folder))
     definition = attention_definition(checkpoint.model)
     for source, target in (((4, 9, 7), (1, 12)), ((5,), (1,)), (tuple(range(20)), tuple(range(17)))):
         request = AttentionRequest(
@@ -75,20 +75,19 @@ def test_maps_are_those_of_pytorch(tokenizer: Tokenizer, tmp_path: Path, case: s
                 np.testing.assert_allclose(norms[kind][layer], weights * lengths[:, None], atol=1e-5)
 
 
-def test_only_the_layers_wanted_come(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    _, backend = exported(tokenizer, tmp_path, "encoder_decoder")
+def test_only_the_layers_wanted_come(with_attention: tuple[Checkpoint, Path]) -> None:
+    backend = OnnxAttentionBackend(load_bundle(with_attention[1]))
     maps, norms = backend.maps(AttentionRequest(source_ids=(4, 5), target_ids=(1, 6, 7), layers=(1,)))
     assert norms is None
     assert {kind: list(layers) for kind, layers in maps.items()} == {"encoder": [1]}
 
 
-def test_the_graph_brings_no_weights_of_its_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    # Several layers, and wide enough that no weight is small enough to stand in the graph.
-    options = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 64, "d_ff": 96}
-    model = make_model(vocab_size=tokenizer.vocab_size, **options)
-    checkpoint = Checkpoint(model, tokenizer, CASES["encoder_decoder"][1])
-    for name in ("with", "without"):
-        export_bundle(checkpoint, tmp_path / name, ExportOptions(precisions=("fp32",), attention=name == "with"))
-    sizes = [(tmp_path / name / "weights.bin").stat().st_size for name in ("with", "without")]
-    assert sizes[0] == sizes[1]
-    assert load_bundle(tmp_path / "without").manifest.attention is None
+def test_the_graph_brings_no_weights_of_its_own(with_attention: tuple[Checkpoint, Path], bundle_folder: Path) -> None:
+    _, folder = with_attention
+    graphs = graphs_of(folder)
+    shared = external_places(graphs.pop("attention.onnx"))
+    plain = {place for graph in graphs.values() for place in external_places(graph).values()}
+    assert len(shared) > 20
+    assert set(shared.values()) <= plain
+    assert max(offset + length for offset, length in plain) == (folder / "weights.bin").stat().st_size
+    assert load_bundle(bundle_folder).manifest.attention is None

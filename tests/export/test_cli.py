@@ -8,6 +8,7 @@ import pytest
 
 from export.bundle import load_bundle
 from export.cli import main
+from export.manifest import MANIFEST_NAME
 from model.checkpoint import Checkpoint, save_checkpoint
 
 
@@ -17,18 +18,24 @@ def checkpoint_folder(checkpoint: Checkpoint, tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def test_export_writes_a_bundle_and_says_so(
+def test_export_writes_a_bundle_and_says_so_but_replaces_one_only_by_force(
     checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [str(checkpoint_folder), str(tmp_path / "bundle"), "--precision", "fp32", "--name", "en-de"]
-    assert main(arguments) == 0
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / MANIFEST_NAME).write_text("{}", "utf-8")
+    arguments = [str(checkpoint_folder), str(folder), "--precision", "fp32", "--name", "en-de"]
+    assert main(arguments) == 1
+    assert "exists already; give another folder, or --force" in capsys.readouterr().err
+    assert (folder / MANIFEST_NAME).read_text("utf-8") == "{}"
+    assert main([*arguments, "--force"]) == 0
     captured = capsys.readouterr()
     assert "wrote" in captured.out
     assert "fp32: numbers differ by at most" in captured.out
     assert "tracing decoder" in captured.err
-    assert load_bundle(tmp_path / "bundle").name == "en-de"
-    assert main(arguments) == 1
-    assert "exists already" in capsys.readouterr().err
+    bundle = load_bundle(folder)
+    assert (bundle.name, bundle.precisions) == ("en-de", ("fp32",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "checkpoint"]
 
 
 def test_missing_checkpoint_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from export.graphs import graph_definitions
 from export.parity import check_parity
-from export.trace import trace
 from model.rotary import RotaryScaling
-from tests.export.models import make_model
-from tests.export.test_parity import exported
+from tests.export.models import exported, make_model, traced
 
 DECODER: dict[str, Any] = {"architecture": "decoder", "num_encoder_layers": 0, "num_decoder_layers": 2}
 LLAMA: dict[str, Any] = DECODER | {
@@ -45,8 +41,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any]) -> None:
-    model = make_model(**options)
-    report = check_parity(model, tmp_path, "fp32", exported(model, tmp_path), 16)
+    model, precision = exported(tmp_path, make_model, **options)
+    report = check_parity(model, tmp_path, "fp32", precision, 16)
     assert report.largest_difference is not None
     assert report.largest_difference < 1e-4
     assert report.token_agreement == report.sentence_agreement == 1.0
@@ -54,18 +50,18 @@ def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any
 
 @pytest.mark.parametrize("name", ["llama", "head-norm", "gelu-gate"])
 def test_int8_stays_near(tmp_path: Path, name: str) -> None:
-    model = make_model(**OPTIONS[name])
-    report = check_parity(model, tmp_path, "int8", exported(model, tmp_path, "int8"), 16)
+    model, precision = exported(tmp_path, make_model, "int8", **OPTIONS[name])
+    report = check_parity(model, tmp_path, "int8", precision, 16)
     assert report.relative_error is not None
     assert 0 < report.relative_error < 0.2  # sixteen channels average little of the rounding out
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_graph_is_of_standard_operators_without_shuffling(dtype: Any) -> None:
-    model = make_model(**LLAMA).to(getattr(torch, dtype))
-    nodes = [node for node in trace(graph_definitions(model, dtype)[0]).graph if node.domain == ""]
+    ((_, graph),) = traced(make_model, dtype, **LLAMA)
+    nodes = [node for node in graph.graph if node.domain == ""]
     kinds = Counter(node.op_type for node in nodes)
-    layers = model.config.num_decoder_layers
+    layers = LLAMA["num_decoder_layers"]
     assert kinds["RMSNormalization"] == 2 * layers + 1
     assert kinds["RotaryEmbedding"] == kinds["TensorScatter"] == 2 * layers
     assert kinds["Attention"] == kinds["Split"] == layers
@@ -80,9 +76,9 @@ def test_graph_is_of_standard_operators_without_shuffling(dtype: Any) -> None:
 
 
 def test_norms_of_heads_ask_for_each_shape_once() -> None:
-    model = make_model(**OPTIONS["head-norm"])
-    kinds = Counter(node.op_type for node in trace(graph_definitions(model, "float32")[0]).graph)
-    layers = model.config.num_decoder_layers
+    ((_, graph),) = traced(make_model, **OPTIONS["head-norm"])
+    kinds = Counter(node.op_type for node in graph.graph)
+    layers = LLAMA["num_decoder_layers"]
     assert kinds["RMSNormalization"] == 4 * layers + 1
     assert kinds["Reshape"] == 4 * layers + 2  # two around the number of candidates
     assert kinds["Concat"] == 4 + 1  # one a shape, whatever the layers, and one to find the last states

@@ -6,25 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 import torch
 
-from export.calibration import activation_ranges
 from export.comparison import ParityError
 from export.graphs import graph_definitions
-from export.manifest import GraphSpec, PrecisionSpec
+from export.manifest import PrecisionSpec
 from export.parity import check_parity
 from export.parity_encoder import check_encoder_parity
-from export.quantize import quantize
 from export.session import GraphSession
 from export.trace import trace
 from export.weights import StoredWeights, WeightError, WeightFile, bind_weights
 from model.layers import KeyValue
 from model.pooling import Pooling
-from model.transformer import Transformer
-from tests.export.models import make_encoder, make_model
+from tests.export.models import exported, make_encoder, make_model
 
+TWO_LAYERS: dict[str, Any] = {
+    "norm_order": "pre",
+    "scale_embeddings": False,
+    "tied_embeddings": False,
+    "num_decoder_layers": 2,
+}
 OPTIONS: list[dict[str, Any]] = [
     {"norm_order": "pre", "activation": "relu", "positions": "sinusoidal", "tied_embeddings": True, "final_bias": True},
     {"norm_order": "post", "activation": "gelu", "positions": "learned", "tied_embeddings": False, "final_bias": False},
@@ -36,32 +38,15 @@ OPTIONS: list[dict[str, Any]] = [
         "final_bias": True,
     },
     {"norm_order": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": True, "final_bias": False},
-    {"norm_order": "pre", "scale_embeddings": False, "tied_embeddings": False, "num_decoder_layers": 2},
+    TWO_LAYERS,
     {"architecture": "decoder", "num_encoder_layers": 0, "activation": "gelu", "positions": "learned"},
 ]
 
 
-def exported(model: Transformer, folder: Path, precision: str = "fp32", pooling: Pooling = "mean") -> PrecisionSpec:
-    tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    weights = StoredWeights(tensors | {name: tensor.numpy() for name, tensor in model.named_buffers()})
-    file, graphs = WeightFile(folder), {}
-    for definition in graph_definitions(model, "float32", pooling):
-        graph = trace(definition)
-        if precision == "int8":
-            quantize(graph, weights, activation_ranges(model))
-        bind_weights(graph, weights, file)
-        ir.save(graph, folder / f"{definition.name}.onnx")
-        graphs[definition.name] = GraphSpec(
-            file=f"{definition.name}.onnx", inputs=definition.inputs, outputs=definition.outputs
-        )
-    file.save()
-    return PrecisionSpec(graphs=graphs)
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
 def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any]) -> None:
-    model = make_model(**options)
-    report = check_parity(model, tmp_path, "fp32", exported(model, tmp_path), 16)
+    model, precision = exported(tmp_path, make_model, **options)
+    report = check_parity(model, tmp_path, "fp32", precision, 16)
     assert report.largest_difference is not None
     assert report.largest_difference < 1e-4
     assert report.token_agreement == report.sentence_agreement == 1.0
@@ -69,15 +54,15 @@ def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any
 
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=["tied", "untied"])
 def test_int8_stays_near(tmp_path: Path, options: dict[str, Any]) -> None:
-    model = make_model(**options)
-    report = check_parity(model, tmp_path, "int8", exported(model, tmp_path, "int8"), 16)
+    model, precision = exported(tmp_path, make_model, "int8", **options)
+    report = check_parity(model, tmp_path, "int8", precision, 16)
     assert report.relative_error is not None
     assert 0 < report.relative_error < 0.15  # sixteen channels average little of the rounding out
 
 
 def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path) -> None:
-    model = make_model(num_decoder_layers=2)
-    session = GraphSession(tmp_path / "decoder.onnx", exported(model, tmp_path).graphs["decoder"])
+    model, precision = exported(tmp_path, make_model, **TWO_LAYERS)
+    session = GraphSession(tmp_path / "decoder.onnx", precision.graphs["decoder"])
     random = np.random.default_rng(3)
     shapes = {"batch": 3, "sources": 3, "capacity": 9, "source": 4}
     state = {
@@ -115,8 +100,7 @@ def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path
 
 
 def test_wrong_weights_are_refused(tmp_path: Path) -> None:
-    model = make_model()
-    precision = exported(model, tmp_path)
+    model, precision = exported(tmp_path, make_model, **OPTIONS[0])
     with torch.no_grad():
         model.decoder_layers[0].feed_forward.expand.bias[0] += 0.5
     with pytest.raises(
@@ -127,8 +111,7 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_interface_is_reported_in_full(tmp_path: Path) -> None:
-    model = make_model()
-    precision = exported(model, tmp_path)
+    model, precision = exported(tmp_path, make_model, **OPTIONS[0])
     decoder = precision.graphs["decoder"]
     renamed = decoder.inputs[0].model_copy(update={"name": "token_ids"})
     retyped = decoder.outputs[0].model_copy(update={"dtype": "float16"})
@@ -158,11 +141,15 @@ ENCODERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "last_token"])
-@pytest.mark.parametrize("options", ENCODERS, ids=lambda options: str(options["activation"]))
+@pytest.mark.parametrize(
+    ("options", "pooling"),
+    # What is pooled are states, whatever made them: every pooling once, and every option once.
+    [(ENCODERS[0], "mean"), (ENCODERS[0], "cls"), (ENCODERS[1], "last_token"), (ENCODERS[2], "mean")],
+    ids=lambda value: value if isinstance(value, str) else str(value["activation"]),
+)
 def test_an_encoder_survives_the_export(tmp_path: Path, options: dict[str, Any], pooling: Pooling) -> None:
-    model = make_encoder(**options)
-    report = check_encoder_parity(model, tmp_path, "fp32", exported(model, tmp_path, "fp32", pooling), pooling)
+    model, precision = exported(tmp_path, make_encoder, pooling=pooling, **options)
+    report = check_encoder_parity(model, tmp_path, "fp32", precision, pooling)
     assert report.largest_difference is not None
     assert report.largest_difference <= 1e-5
     assert report.smallest_cosine == pytest.approx(1.0, abs=1e-6)
@@ -170,15 +157,13 @@ def test_an_encoder_survives_the_export(tmp_path: Path, options: dict[str, Any],
 
 
 def test_another_pooling_is_refused(tmp_path: Path) -> None:
-    model = make_encoder()
-    precision = exported(model, tmp_path, "fp32", "cls")
+    model, precision = exported(tmp_path, make_encoder, pooling="cls", **ENCODERS[0])
     with pytest.raises(ParityError, match=r"precision fp32 differs too much .* numbers differ by"):
         check_encoder_parity(model, tmp_path, "fp32", precision, "mean")
 
 
 def test_an_int8_encoder_stays_near_and_a_text_equals_itself_in_any_batch(tmp_path: Path) -> None:
-    model = make_encoder(**ENCODERS[0])
-    precision = exported(model, tmp_path, "int8")
+    model, precision = exported(tmp_path, make_encoder, "int8", **ENCODERS[0])
     report = check_encoder_parity(model, tmp_path, "int8", precision, "mean")
     assert report.smallest_cosine is not None
     assert 0.9 < report.smallest_cosine < 1.0
