@@ -12,7 +12,6 @@ import pytest
 
 from export.bundle import load_bundle
 from export.convert import ExportError, ExportOptions, export_bundle
-from export.manifest import MANIFEST_NAME
 from model.checkpoint import Checkpoint
 
 
@@ -111,17 +110,6 @@ def test_row_of_an_int8_batch_equals_the_row_alone(bundle_folder: Path) -> None:
     for row, length in enumerate(lengths):
         alone = session.run(["cross_key.0"], {"input_ids": ids[row : row + 1], "lengths": lengths[row : row + 1]})[0]
         np.testing.assert_allclose(together[row, :length], alone[0, :length], rtol=0, atol=1e-5)
-
-
-def test_existing_bundle_is_replaced_only_by_force(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    folder = tmp_path / "bundle"
-    folder.mkdir()
-    (folder / MANIFEST_NAME).write_text("{}", "utf-8")
-    with pytest.raises(ExportError, match="exists already; give another folder, or --force"):
-        export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32",)))
-    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32",), force=True))
-    assert load_bundle(folder).precisions == ("fp32",)
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
 def test_force_does_not_replace_what_is_no_bundle(checkpoint: Checkpoint, tmp_path: Path) -> None:
