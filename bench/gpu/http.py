@@ -14,6 +14,7 @@ from bench.gpu.run import Run
 from bench.http import measure_http, serving
 from bench.models import num_special_tokens, word
 from model.embedding import input_ids
+from service.loading.choices import PRECISIONS
 
 _THREADS = Threads(1, 1)
 _TEXTS_PER_REQUEST = (1, 32)
@@ -21,8 +22,12 @@ _WARM_SHARE = 0.25
 
 
 def measure_http_share(run: Run) -> None:
-    """The first model of each task that has one, in the fastest precision."""
-    precision = run.precisions[0]
+    """The first model of each task that has one, in the first precision that the server runs on the device."""
+    served = PRECISIONS["cuda" if run.device == "cuda" else "cpu"]
+    precision = next((name for name in run.precisions if name in served), None)
+    if precision is None:
+        run.record.leave_out(f"HTTP in {', '.join(run.precisions)}", f"the server runs {', '.join(served)} here")
+        return
     for model in run.chosen(run.scale.translate)[:1]:
         if run.record.is_late:
             run.record.leave_out(f"{model.name} over HTTP", "no time was left")
