@@ -35,7 +35,7 @@ from export.manifest import (
 )
 from export.parity import check_parity
 from export.parity_encoder import check_encoder_parity
-from export.projections import part_projections
+from export.projections import fold_scales, part_projections
 from export.quantize import quantize
 from export.trace import trace
 from export.weights import WEIGHTS_NAME, Array, StoredWeights, WeightFile, bind_weights
@@ -146,7 +146,6 @@ def _write_graphs(
     """Trace every graph once per compute type, set its precision, and write graphs and weights."""
     weights, file = StoredWeights(_stored_tensors(checkpoint)), WeightFile(folder)
     graphs: dict[str, dict[str, GraphSpec]] = {precision: {} for precision in options.precisions}
-    architecture = checkpoint.config.architecture
     for dtype in dict.fromkeys(COMPUTE_DTYPES[precision] for precision in options.precisions):
         model = copy.deepcopy(checkpoint.model).to(TORCH_DTYPES[dtype])
         for definition in graph_definitions(model, dtype, _pooling(checkpoint)):
@@ -154,8 +153,9 @@ def _write_graphs(
             traced = trace(definition)
             for precision in [name for name in options.precisions if COMPUTE_DTYPES[name] == dtype]:
                 graph = traced.clone()
-                if architecture == "encoder":
+                if definition.name == "encoder":
                     part_projections(graph, weights)
+                fold_scales(graph, weights)
                 if precision == "int8":
                     quantize(graph, weights, _ranges(checkpoint, graph, weights, options.calibration))
                 bind_weights(graph, weights, file)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from export.manifest import DType, TensorSpec
+from export.ranking import rank, take
 from model.config import Architecture, ModelConfig
 from model.layers import KeyValue
 from model.pooling import Pooling, pool
@@ -102,13 +103,8 @@ class DecoderGraph(nn.Module):
             None if source_lengths is None else _pairs(named, "cross_key", "cross_value", num_layers),
             source_lengths,
         )
-        rows = torch.arange(states.shape[0], device=states.device)
-        logits = self.model.project(states[rows, named["last_indices"]]).float()  # (B,V)
-        num_candidates = int(named["num_candidates"].item())
-        # The tracer must know that the operator allows it; this is how PyTorch's documentation says it is told.
-        torch._check(num_candidates >= 1)  # noqa: SLF001
-        torch._check(num_candidates <= logits.shape[-1])  # noqa: SLF001
-        log_probs, ids = torch.topk(logits.log_softmax(-1), num_candidates)
+        logits = self.model.project(take(states, named["last_indices"])).float()  # (B,V)
+        ids, log_probs = rank(logits, named["num_candidates"])
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 
 

@@ -14,6 +14,7 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from onnxscript.values import Opset
 from torch.export import Dim
 
+from export import ranking
 from export.graphs import GraphDefinition
 
 OPSET = 24
@@ -39,12 +40,13 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, num_
     width = query.shape[-1]
     scaled = op.Mul(query, op.CastLike((width // num_heads) ** -0.5, query))
     is_shared = query.shape[0] != key.shape[0]
+    queries = scaled
     if is_shared:  # the K rows of one source as one row of K queries
-        scaled = op.Reshape(
+        queries = op.Reshape(
             scaled, op.Concat(op.Shape(key, start=0, end=1), op.Constant(value_ints=[-1, width]), axis=0)
         )
     results = op.Attention(
-        scaled,
+        queries,
         key,
         value,
         None,  # attention mask
@@ -56,13 +58,14 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, num_
         is_causal=int(is_causal),
         scale=1.0,
     )
-    return op.Reshape(results[0], op.Shape(query)) if is_shared else results[0]
+    return op.Reshape(results[0], op.Shape(scaled)) if is_shared else results[0]
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.polyhead.rotate.default: _rotate,
     torch.ops.polyhead.update_cache.default: _update_cache,
     torch.ops.polyhead.attend.default: _attend,
+    **ranking.translations(op),
 }
 
 

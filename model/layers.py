@@ -52,7 +52,7 @@ class Embedding(nn.Module):
         """`token_type_ids` is for models with token types, which take None for a text that is all of type 0."""
         states: Tensor = self.token(input_ids) * self.scale
         if self.adds_positions:
-            states = states + self.position[positions]
+            states = states + nn.functional.embedding(positions, self.position)
         if self.num_token_types:
             states = states + (self.token_type[0] if token_type_ids is None else self.token_type[token_type_ids])
         elif token_type_ids is not None:
