@@ -9,7 +9,7 @@ import numpy as np
 from service.engine.backend import Candidates, Floats, Ids
 from service.engine.generation.backend import Advanced, GenerationTable, SavedRow
 from service.runtime.decoder_graph import DecoderGraph
-from service.runtime.growth import bucket, cut, reserve, row_bucket
+from service.runtime.growth import Blocks, bucket, cut, reserve
 from service.runtime.memory import Block
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -95,7 +95,8 @@ class OnnxGenerationTable:
     """Rows of one model; see `service.engine.generation.backend.GenerationTable`."""
 
     def __init__(self, graph: DecoderGraph, max_rows: int) -> None:
-        self._graph, self._max_rows = graph, max_rows
+        self._graph = graph
+        self._blocks = Blocks(graph.memory, 2 * graph.num_layers, graph.width, graph.dtype, max_rows)
         self.cache: Block | None = None
         self._num_used = 0  # rows beyond these hold nothing, and are not copied when the table grows
         # Steps are alike for long, and prompts come between them.
@@ -120,7 +121,7 @@ class OnnxGenerationTable:
         return call.run(shape, input_ids, write_indices, last_indices)
 
     def reserve(self, num_rows: int, length: int) -> None:
-        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._allocate, self._num_used)
+        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)
 
     def take_row(self, other: GenerationTable, source: int, destination: int, length: int) -> None:
         assert isinstance(other, OnnxGenerationTable)
@@ -141,15 +142,12 @@ class OnnxGenerationTable:
     def trim(self, num_rows: int, length: int) -> None:
         self._num_used = num_rows
         if self.cache is not None and length:
-            self.cache = cut(self.cache, num_rows, self._capacity(length), self._allocate)
+            self.cache = cut(self.cache, num_rows, self._capacity(length), self._blocks)
 
     def _reserve(self, num_rows: int, length: int) -> Block:
-        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._allocate, self._num_used)
+        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)
         self._num_used = max(self._num_used, num_rows)
         return self.cache
 
     def _capacity(self, length: int) -> int:
         return bucket(length, self._graph.max_total_tokens)
-
-    def _allocate(self, num_rows: int, capacity: int) -> Block:
-        return self._graph.allocate(row_bucket(num_rows, self._max_rows), capacity)

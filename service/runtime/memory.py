@@ -17,6 +17,8 @@ class Block(Protocol):
     """(layers, rows, capacity, width) numbers; a graph sees a layer as (rows, capacity, width) through its pointer."""
 
     shape: tuple[int, int, int, int]
+    num_numbers: int
+    """How many numbers the memory holds: those of the shape, or more where the block is a view."""
 
     def pointer(self, layer: int, row: int = 0) -> int:
         """The address of a row of one layer."""
@@ -28,7 +30,7 @@ class Block(Protocol):
         """Copy the first `length` positions of the first `num_rows` rows of `other`, in every layer."""
 
     def view(self, shape: tuple[int, int, int, int]) -> Block:
-        """The same memory with another shape of no more numbers."""
+        """The same memory with another shape, of no more than `num_numbers`."""
 
 
 class Memory(Protocol):
@@ -44,11 +46,13 @@ class Memory(Protocol):
 
 
 class HostBlock:
-    """A block in a numpy array."""
+    """A block in the beginning of a flat numpy array."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.shape = array.shape
-        self.array = array
+    def __init__(self, numbers: np.ndarray[Any, Any], shape: tuple[int, int, int, int]) -> None:
+        self.shape = shape
+        self.num_numbers = numbers.size
+        self.array = numbers[: math.prod(shape)].reshape(shape)
+        self._numbers = numbers
 
     def pointer(self, layer: int, row: int = 0) -> int:
         return int(self.array.ctypes.data + layer * self.array.strides[0] + row * self.array.strides[1])
@@ -62,7 +66,7 @@ class HostBlock:
         self.array[:, :num_rows, :length] = other.array[:, :num_rows, :length]
 
     def view(self, shape: tuple[int, int, int, int]) -> HostBlock:
-        return HostBlock(self.array.reshape(-1)[: math.prod(shape)].reshape(shape))
+        return HostBlock(self._numbers, shape)
 
 
 class HostMemory:
@@ -71,7 +75,7 @@ class HostMemory:
     name = "cpu"
 
     def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> HostBlock:
-        return HostBlock(np.zeros(shape, dtype))
+        return HostBlock(np.zeros(math.prod(shape), dtype), shape)
 
     def synchronize(self) -> None:
         """Nothing: numpy copies at once."""
@@ -128,8 +132,16 @@ class CudaLibrary:
 class CudaBlock:
     """A block in device memory: rows are `row_bytes` apart, layers `layer_bytes`, from the address `base`."""
 
-    def __init__(self, shape: tuple[int, int, int, int], itemsize: int, value: Any, cuda: CudaRuntime) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        itemsize: int,
+        value: Any,
+        cuda: CudaRuntime,
+        num_numbers: int | None = None,
+    ) -> None:
         self.shape = shape
+        self.num_numbers = math.prod(shape) if num_numbers is None else num_numbers
         self._value = value  # the owner of the memory
         self.base = int(value.data_ptr())
         self._itemsize = itemsize
@@ -156,7 +168,7 @@ class CudaBlock:
             )
 
     def view(self, shape: tuple[int, int, int, int]) -> CudaBlock:
-        return CudaBlock(shape, self._itemsize, self._value, self._cuda)
+        return CudaBlock(shape, self._itemsize, self._value, self._cuda, self.num_numbers)
 
 
 class CudaMemory:

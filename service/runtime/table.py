@@ -8,7 +8,7 @@ import numpy as np
 
 from service.engine.backend import Candidates, Ids, RowTable
 from service.runtime.graphs import DecoderGraphs
-from service.runtime.growth import bucket, fit, reserve, row_bucket
+from service.runtime.growth import Blocks, bucket, fit, reserve
 from service.runtime.memory import Block
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -26,7 +26,8 @@ class OnnxRowTable:
     """
 
     def __init__(self, graphs: DecoderGraphs, max_rows: int, beam_size: int) -> None:
-        self._graphs, self._max_rows, self._beam_size = graphs, max_rows, beam_size
+        self._graphs, self._beam_size = graphs, beam_size
+        self._blocks = Blocks(graphs.memory, 2 * graphs.num_layers, graphs.width, graphs.dtype, max_rows)
         self.cache: Block | None = None
         self.cross: Block | None = None
         self._scratch: Block | None = None
@@ -98,14 +99,10 @@ class OnnxRowTable:
         return source_bucket(length, self._graphs.max_source_tokens)
 
     def _fit(self, block: Block | None, num_rows: int, capacity: int) -> Block:
-        return fit(block, num_rows, capacity, self._allocate)
+        return fit(block, num_rows, capacity, self._blocks)
 
     def _reserve(self, block: Block | None, num_rows: int, capacity: int) -> Block:
-        return reserve(block, num_rows, capacity, self._allocate)
-
-    def _allocate(self, num_rows: int, capacity: int) -> Block:
-        graphs, rows = self._graphs, row_bucket(num_rows, self._max_rows)
-        return graphs.memory.allocate((2 * graphs.num_layers, rows, capacity, graphs.width), graphs.dtype)
+        return reserve(block, num_rows, capacity, self._blocks)
 
     def _bind(self, num_rows: int, num_slots: int) -> None:
         """Bind the first `num_rows` rows; the pointers stay bound for as long as nothing moves."""

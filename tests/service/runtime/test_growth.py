@@ -1,0 +1,86 @@
+"""Growing blocks: contents survive, and the memory of an outgrown one serves again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.runtime import growth
+from service.runtime.growth import Blocks, cut, reserve
+from service.runtime.memory import HostBlock, HostMemory
+from tests.service.runtime.blocks import HostCudaMemory
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def host_blocks(max_rows: int = 16) -> Blocks:
+    return Blocks(HostMemory(), 2, 4, FLOAT32, max_rows)
+
+
+def fill(block: object) -> HostBlock:
+    assert isinstance(block, HostBlock)
+    block.array[...] = np.arange(block.array.size, dtype=np.float32).reshape(block.shape)
+    return block
+
+
+def test_growing_keeps_the_rows_and_shrinking_too() -> None:
+    blocks = host_blocks()
+    block = fill(reserve(None, 3, 8, blocks))
+    assert block.shape == (2, 8, 8, 4)
+    before = block.array.copy()
+    larger = reserve(block, 9, 16, blocks)
+    assert larger.shape == (2, 16, 16, 4)
+    assert isinstance(larger, HostBlock)
+    np.testing.assert_array_equal(larger.array[:, :8, :8], before)
+    smaller = cut(larger, 3, 4, blocks)
+    assert isinstance(smaller, HostBlock)
+    assert smaller.shape == (2, 16, 4, 4)
+    np.testing.assert_array_equal(smaller.array[:, :3], before[:, :3, :4])
+
+
+def test_the_memory_of_an_outgrown_block_serves_again() -> None:
+    blocks = host_blocks()
+    first = blocks.allocate(8, 24)
+    address = first.pointer(0)
+    blocks.release(first)
+    again = blocks.allocate(8, 16)
+    assert again.pointer(0) == address
+    assert again.shape == (2, 8, 16, 4)
+    # It is taken, so the next block is another one.
+    assert blocks.allocate(8, 8).pointer(0) != address
+
+
+def test_a_view_knows_the_size_of_its_memory() -> None:
+    blocks = host_blocks()
+    blocks.release(blocks.allocate(8, 24))  # with room for 32
+    narrow = blocks.allocate(8, 8)
+    blocks.release(narrow)
+    wide = blocks.allocate(8, 32)
+    assert wide.pointer(0) == narrow.pointer(0)
+
+
+def test_the_smallest_spare_that_fits_is_taken_and_only_two_are_kept() -> None:
+    blocks = host_blocks()
+    spares = [blocks.allocate(8, capacity) for capacity in (8, 32, 64)]
+    addresses = [spare.pointer(0) for spare in spares]
+    for spare in spares:
+        blocks.release(spare)
+    assert blocks.allocate(8, 8).pointer(0) == addresses[1]
+    assert blocks.allocate(8, 8).pointer(0) == addresses[2]
+
+
+def test_large_blocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "_MAX_SPARE_BYTES", 2 * 8 * 8 * 4 * 4)
+    blocks = host_blocks()
+    large = blocks.allocate(8, 9)
+    assert large.num_numbers == 2 * 8 * 9 * 4  # and have no room to spare
+    blocks.release(large)
+    assert blocks._spares == []
+
+
+def test_a_device_keeps_its_memory_itself() -> None:
+    memory = HostCudaMemory("cuda")
+    blocks = Blocks(memory, 2, 4, FLOAT32, 16)
+    blocks.release(blocks.allocate(8, 24))
+    blocks.allocate(8, 24)
+    assert [value.array.shape for value in memory.values] == [(2, 8, 24, 4)] * 2
