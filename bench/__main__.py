@@ -25,7 +25,7 @@ from model.checkpoint import CheckpointError
 
 _QUICK = {"rounds": 1, "num_arrivals": 48}
 _QUICK_TEXTS, _QUICK_SECONDS = 256, 1.0
-_QUICK_NEW_TOKENS, _QUICK_GENERATED = 8, 12
+_QUICK_NEW_TOKENS, _QUICK_GENERATED, _QUICK_STREAMS = 8, 8, (1, 8)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def _run_generate(flags: argparse.Namespace) -> dict[str, Any]:
         GenerateOptions(
             precisions=flags.precision or PRECISIONS,
             parts=flags.only or GENERATE_PARTS,
-            streams=flags.streams or STREAMS,
+            streams=flags.streams or (_QUICK_STREAMS if flags.quick else None),
             num_threads=flags.threads,
             rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else GenerateOptions.rounds),
             new_tokens=_QUICK_NEW_TOKENS if flags.quick else GenerateOptions.new_tokens,
@@ -190,7 +190,7 @@ def _add_generate(commands: Any) -> None:
         description="Continue prompts with random decoders of the size of GPT-2 small, one of its kind and one of "
         "Llama's, with our engine and with others: the same weights, prompts, lengths and number of threads, in one "
         "run, round after round in turn, each side in the setting that is fastest for it. Before anything is timed, "
-        "the outputs are compared token for token. Takes about twelve minutes.",
+        "the outputs are compared token for token. Takes about ten minutes.",
         epilog="The first run makes, exports and converts the models, which takes minutes; bench/.cache keeps them. "
         "onnxruntime-genai is measured where it is installed: pip install --no-deps onnxruntime-genai",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ GENERATE_PARTS = (*SHAPES, "arrivals")
 
 _PROMPT_TOKENS, _NEW_TOKENS = 32, 64
 _COMPARED_PROMPTS = 4
+_STREAMS = {"gpt2": STREAMS, "llama": (1, 8)}
+_TIMED_REFERENCE = "gpt2"
+"""The model on which transformers is measured; on the other one it only tells what is right."""
+
 _MIXED_PROMPTS, _MIXED_NEW_TOKENS = (8, 128), (8, 96)
 
 
@@ -34,7 +39,8 @@ class GenerateOptions:
 
     precisions: Sequence[str] = PRECISIONS
     parts: Sequence[str] = GENERATE_PARTS
-    streams: Sequence[int] = STREAMS
+    streams: Sequence[int] | None = None
+    """None: all of STREAMS with GPT-2, the smaller ones with Llama, so that a run stays short."""
     num_threads: int = 2
     rounds: int = 3
     new_tokens: int = _NEW_TOKENS
@@ -49,6 +55,8 @@ class GenerateResults:
     """All that was measured, as the JSON file holds it."""
 
     machine: dict[str, Any]
+    seconds: float = 0.0
+    """All of it, with models that were made."""
     models: list[dict[str, Any]] = field(default_factory=list)
     agreements: list[tuple[str, Agreement]] = field(default_factory=list)
     cases: list[CaseResult] = field(default_factory=list)
@@ -58,6 +66,7 @@ class GenerateResults:
     def to_dict(self) -> dict[str, Any]:
         return {
             "machine": self.machine,
+            "seconds": round(self.seconds, 1),
             "models": self.models,
             "agreements": [{"model": model, **found.to_dict()} for model, found in self.agreements],
             "batches": [case.to_dict() for case in self.cases],
@@ -68,7 +77,7 @@ class GenerateResults:
 
 def run_generate(options: GenerateOptions) -> GenerateResults:
     """Measure everything that `options` ask for, and print it."""
-    machine = describe_machine()
+    start, machine = time.perf_counter(), describe_machine()
     machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
     report.print_header(machine, options.num_threads, busy_warning(machine["load_average"][0], machine["cores"]))
     results = GenerateResults(machine)
@@ -79,12 +88,15 @@ def run_generate(options: GenerateOptions) -> GenerateResults:
         results.loads = _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options)
         report.print_loads(results.loads)
     report.print_left_out(results.left_out)
+    results.seconds = time.perf_counter() - start
+    print(f"\nall of it took {results.seconds:.0f} s")
     return results
 
 
 def _run_model(prepared: PreparedDecoder, options: GenerateOptions, results: GenerateResults) -> None:
     shape, lengths = prepared.shape, (_PROMPT_TOKENS, _PROMPT_TOKENS)
-    prompts = random_prompts(max(options.streams), shape.vocab_size, lengths, (options.new_tokens,) * 2)
+    streams = options.streams or _STREAMS[prepared.name]
+    prompts = random_prompts(max(*streams, _COMPARED_PROMPTS), shape.vocab_size, lengths, (options.new_tokens,) * 2)
     model = {**vars(shape), "prompt_tokens": _PROMPT_TOKENS, "new_tokens": options.new_tokens}
     results.models.append(model)
     report.print_model(model)
@@ -98,7 +110,8 @@ def _run_model(prepared: PreparedDecoder, options: GenerateOptions, results: Gen
         report.print_agreements(found)
         results.agreements += [(prepared.name, agreement) for agreement in found]
         report.print_case_header()
-        results.cases += run_cases(prepared.name, sides, prompts, options.rounds, options.streams, report.print_case)
+        timed = sides if prepared.name == _TIMED_REFERENCE else sides[1:]
+        results.cases += run_cases(prepared.name, timed, prompts, options.rounds, streams, report.print_case)
 
 
 def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[GenerateLoad]:

@@ -14,7 +14,7 @@ from bench.arrivals import poisson_times
 from bench.generate_batches import gaps, milliseconds
 from bench.generation import MAX_ROWS, BatchCall, Generator, Output, Prompt
 
-LOADS = (0.4, 0.8)
+LOADS = (0.5, 0.8)
 """Rates at which prompts arrive, in shares of what our engine finishes when all of them are there at once."""
 
 _TIMEOUT_SECONDS = 300.0

@@ -22,7 +22,7 @@ _LEAST_EQUAL = 0.9
 _LEAST_DIFFERENT = 0.1
 """Share of an output's tokens that must differ from each other: a text that repeats itself proves nothing."""
 
-_TRIAL_TOKENS = 8
+_TRIAL_TOKENS = 4
 """New tokens in the trial of a setting: enough to see which is faster."""
 
 

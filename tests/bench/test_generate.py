@@ -253,6 +253,7 @@ def test_everything_is_measured_printed_and_drawn(
     assert [(case["model"], case["streams"]) for case in results["batches"]] == [*product(FAMILIES, (1, 8))]
     sides = {(side["side"], side["precision"]) for side in results["batches"][0]["sides"]}
     assert sides == {("transformers", "fp32"), *product(("ctranslate2", "polyhead"), ("fp32", "int8"))}
+    assert not [side for case in results["batches"][2:] for side in case["sides"] if side["side"] == "transformers"]
     assert [load["side"] for load in results["arrivals"]] == [
         "polyhead",
         "polyhead batch at a time",
