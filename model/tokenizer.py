@@ -25,6 +25,9 @@ _BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _MAX_ALPHABET = 400
 """Characters with a token of their own; rarer ones are spelled in bytes."""
 
+_SHORT_CHARACTERS = 500
+"""Up to this length one text is read without giving Python's lock away, because getting it back takes longer."""
+
 
 class TokenizerError(ValueError):
     """A tokenizer that cannot be read, or a token that it does not have."""
@@ -99,6 +102,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, on all cores."""
+        if len(texts) == 1 and len(texts[0]) <= _SHORT_CHARACTERS:
+            return [self.encode(texts[0])]
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -106,6 +111,8 @@ class Tokenizer:
         self, texts: Sequence[str | tuple[str, str]], add_special_tokens: bool = True
     ) -> list[tokenizers.Encoding]:
         """Each text with its ids, tokens, character offsets and special tokens, those that the file itself adds."""
+        if len(texts) == 1 and isinstance(text := texts[0], str) and len(text) <= _SHORT_CHARACTERS:
+            return [self._backend.encode(text, add_special_tokens=add_special_tokens)]
         return self._backend.encode_batch(list(texts), add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:

@@ -44,6 +44,7 @@ from service.routes import (
     tokens,
     translate,
 )
+from service.routes.plain import plain_routes
 from service.services import Services
 from service.settings import Settings
 from service.text.detect import Detector
@@ -53,7 +54,7 @@ from service.version import version
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (  # tried in this order, so what is called all day comes first
+ROUTERS = (  # tried in this order, after the plain ones
     embed.router,
     openai_embeddings.router,
     generate.router,
@@ -99,7 +100,7 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
         docs_url=None,
         redoc_url=None,
         middleware=_middleware(settings, metrics),
-        routes=pages.asset_mounts(),
+        routes=[*plain_routes(ROUTERS), *pages.asset_mounts()],
     )
     for router in ROUTERS:
         app.include_router(router)

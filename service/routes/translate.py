@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request, Response
 
 from service.decoding import SearchOptions, TextFormat
 from service.disconnect import run_for_client
 from service.errors import InvalidRequestError, quoted
 from service.models import AUTO, ModelRegistry
+from service.records import RequestRecord
+from service.replies import json_response, to_json
 from service.request_parsing import RequestFields, check_text, check_texts, validate
 from service.schemas.common import error_responses, request_body
 from service.schemas.translate import TRANSLATE_EXAMPLES, TranslateRequest, TranslateResponse
-from service.services import FieldsDep, RecordDep, ServicesDep
+from service.services import Services, read_request
 from service.settings import Settings
 from service.translation import Translation, TranslationTask
 
 router = APIRouter(tags=["translate"])
 
 
-async def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) -> TranslationTask:
+def _task(fields: RequestFields, services: Services, record: RequestRecord) -> TranslationTask:
     """The request's fields as a task, checked in the order that LibreTranslate's clients know."""
     settings = services.settings
     for name in ("q", "source", "target"):
@@ -44,9 +46,6 @@ async def get_task(fields: FieldsDep, services: ServicesDep, record: RecordDep) 
         model_name=options.model or None,
         deadline=record.started + settings.request_timeout_seconds,
     )
-
-
-TaskDep = Annotated[TranslationTask, Depends(get_task)]
 
 
 def check_languages(fields: RequestFields, registry: ModelRegistry) -> tuple[str, str]:
@@ -73,15 +72,14 @@ def _check_alternatives(options: TranslateRequest, settings: Settings) -> None:
 
 @router.post(
     "/translate",
-    response_model=TranslateResponse,
-    response_model_exclude_none=True,
-    responses=error_responses(400, 403, 413, 429, 503, 504),
+    response_class=Response,
+    responses={**error_responses(400, 403, 413, 429, 503, 504), 200: {"model": TranslateResponse}},
     openapi_extra=request_body(TranslateRequest, examples=TRANSLATE_EXAMPLES),
 )
-async def translate(
-    request: Request, fields: FieldsDep, task: TaskDep, services: ServicesDep, record: RecordDep
-) -> dict[str, Any]:
+async def translate(request: Request) -> Response:
     """Translate a text, or a list of texts. Takes JSON, a form, or a query string."""
+    fields, services, record = await read_request(request)
+    task = _task(fields, services, record)
     translations = await run_for_client(
         request,
         services.translator.translate(task, record),
@@ -90,8 +88,8 @@ async def translate(
     )
     answers = [_answer(task, translation) for translation in translations]
     if isinstance(fields.values["q"], str):
-        return answers[0]
-    return {key: [answer[key] for answer in answers] for key in answers[0]}
+        return json_response(to_json(answers[0]))
+    return json_response(to_json({key: [answer[key] for answer in answers] for key in answers[0]}))
 
 
 def _answer(task: TranslationTask, translation: Translation) -> dict[str, Any]:
