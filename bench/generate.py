@@ -86,7 +86,6 @@ def run_generate(options: GenerateOptions) -> GenerateResults:
             _run_model(prepare_decoder(options.shapes[family], options.cache), options, results)
     if "arrivals" in options.parts:
         results.loads = _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options)
-        report.print_loads(results.loads)
     report.print_left_out(results.left_out)
     results.seconds = time.perf_counter() - start
     print(f"\nall of it took {results.seconds:.0f} s")
@@ -127,12 +126,18 @@ def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[G
             BatchAtATime("polyhead batch at a time", ours, ours.single_loops()),
             BatchAtATime("ctranslate2 gathered", peer, peer.single_workers()),
         ]
-        for server in gathered:
-            stack.callback(server.close)
+        for gatherer in gathered:
+            stack.callback(gatherer.close)
         most = capacity(ours, prompts)
         peer.generate(prompts[: options.num_threads])  # the first run allocates
         servers: list[Server] = [ours, *gathered]
-        return [run_load(name, server, prompts, share, share * most) for share in options.loads for server in servers]
+        report.print_load_header()
+        loads = []
+        for share in options.loads:
+            for server in servers:
+                loads.append(run_load(name, server, prompts, share, share * most))
+                report.print_load(loads[-1])
+        return loads
 
 
 def compare_sides(sides: Sequence[Sequence[Generator]], prompts: Sequence[Prompt]) -> list[Agreement]:

@@ -16,7 +16,8 @@ __all__ = [
     "print_case_header",
     "print_header",
     "print_left_out",
-    "print_loads",
+    "print_load",
+    "print_load_header",
     "print_model",
 ]
 
@@ -47,7 +48,7 @@ def print_case_header() -> None:
         "\n| streams | side | precision | threads | tokens/s (min-max) | first token p50, p99 ms | gap p50, p99 ms "
         "| times as fast as |"
     )
-    print("|---" * 8 + "|")
+    print("|---" * 8 + "|", flush=True)
 
 
 def print_case(result: CaseResult) -> None:
@@ -67,22 +68,23 @@ def _row(num_streams: int, side: Measured, ratios: Mapping[str, float]) -> str:
     )
 
 
-def print_loads(loads: Sequence[GenerateLoad]) -> None:
-    """Every side under every load."""
-    if not loads:
-        return
+def print_load_header() -> None:
+    """The first lines of the table of all loads."""
     print(
         "\n| load | side | precision | threads | requests/s | tokens/s | first token p50, p99 ms | gap p50, p99 ms "
         "| whole answer p50, p99 ms |"
     )
-    print("|---" * 9 + "|")
-    for load in loads:
-        print(
-            f"| {load.share:.0%}, {load.rate:.2f}/s | {load.side} | {load.precision} | {load.setting} "
-            f"| {len(load.latencies) / load.seconds:.2f} | {load.num_tokens / load.seconds:.1f} "
-            f"| {both(load.first_tokens)} | {both(load.gaps)} | {both(load.latencies)} |",
-            flush=True,
-        )
+    print("|---" * 9 + "|", flush=True)
+
+
+def print_load(load: GenerateLoad) -> None:
+    """One side under one load."""
+    print(
+        f"| {load.share:.0%}, {load.rate:.2f}/s | {load.side} | {load.precision} | {load.setting} "
+        f"| {len(load.latencies) / load.seconds:.2f} | {load.num_tokens / load.seconds:.1f} "
+        f"| {both(load.first_tokens)} | {both(load.gaps)} | {both(load.latencies)} |",
+        flush=True,
+    )
 
 
 def both(seconds: Sequence[float]) -> str:
