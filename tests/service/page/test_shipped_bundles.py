@@ -52,6 +52,13 @@ def _generate(page: Page) -> None:
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#generate-status")).to_contain_text("8 tokens", timeout=30_000)
     expect(page.locator("#generated .token")).to_have_count(8)
+    page.locator("#generated .token").nth(2).hover()
+    expect(page.locator("#token-readout")).to_contain_text("%; likeliest: ")
+    page.locator("#generate-form [name=max_new_tokens]").fill("200")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#generated .token").nth(3)).to_be_attached(timeout=30_000)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#generate-status")).to_contain_text("stopped")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -66,6 +73,6 @@ def test_the_attention_of_each_shipped_model_is_shown(visit: Visit, task: str) -
     name = next(label for label in model.locator("option").all_text_contents() if label.endswith(f"({task})"))
     model.select_option(name)
     page.get_by_role("button", name="Look").click()
-    token = {"translate": "house", "embed": "dog", "generate": "Once"}[task]
+    token = {"translate": "house", "embed": "dog", "generate": "time"}[task]
     expect(page.locator("#attention-view text.token", has_text=token).first).to_be_visible(timeout=30_000)
     expect(page.locator("#attention-view .line").first).to_be_attached()
