@@ -6,16 +6,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from bench.arrivals import closed_loop, percentile
 from bench.decoding import Settings, Threads
-from bench.models import BenchError
+from bench.embed_load import Ask, http_client
 from bench.ours import EngineDecoder
 from bench.servers import free_port, running
 from model.tokenizer import Tokenizer, language_tag
@@ -110,23 +108,21 @@ def serving(bundle: Path, precision: str, threads: Threads, device: str = "cpu")
 
 async def _ask(url: str, chunks: Sequence[Sequence[str]], max_new_tokens: int, num_clients: int) -> list[float]:
     """Clients that ask again as soon as they are answered; the latency of each request."""
+
+    def body(texts: Sequence[str]) -> dict[str, Any]:
+        options = {"source": "en", "target": "de", "beam_size": 1, "max_new_tokens": max_new_tokens}
+        return {"q": list(texts) if len(texts) > 1 else texts[0], **options}
+
+    connect = http_client(url, "/translate", body)
     waiting, latencies = iter(chunks), []
-    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
 
-        async def client() -> None:
-            for chunk in waiting:
-                body = {
-                    "q": list(chunk) if len(chunk) > 1 else chunk[0],
-                    "source": "en",
-                    "target": "de",
-                    "beam_size": 1,
-                    "max_new_tokens": max_new_tokens,
-                }
-                start = time.perf_counter()
-                response = await http.post("/translate", json=body)
-                latencies.append(time.perf_counter() - start)
-                if not response.is_success:
-                    raise BenchError(f"POST /translate answered {response.status_code}: {response.text[:300]}")
+    async def client(ask: Ask) -> None:
+        for chunk in waiting:
+            start = time.perf_counter()
+            await ask(chunk)
+            latencies.append(time.perf_counter() - start)
 
-        await asyncio.gather(*(client() for _ in range(num_clients)))
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect()) for _ in range(num_clients)]
+        await asyncio.gather(*map(client, clients))
     return latencies
