@@ -38,6 +38,9 @@ _ACTIVATIONS = ("Relu", "Gelu")
 STRENGTH = 0.75
 """SmoothQuant's alpha: the share of a channel's range that moves into the weight."""
 
+_LEAST_LIMIT = 1e-9
+"""Channels that reach no further are as good as zero."""
+
 NUM_SPLITS = 16
 """Columns that splitting adds to a feed-forward: enough for its few far channels, and a hundredth of its width."""
 
@@ -100,7 +103,8 @@ def _range(lows: Array, highs: Array) -> Range:
 
 def split_plan(highs: Array) -> tuple[float, Array]:
     """The lowest limit that `NUM_SPLITS` copies allow, and the copies of each channel, given how far each reaches."""
-    limits = np.unique(highs[highs > 0] / np.arange(1, NUM_SPLITS + 2)[:, None])  # a limit divides some channel evenly
+    parts = highs[highs > 0] / np.arange(1, NUM_SPLITS + 2)[:, None]
+    limits = np.unique(np.maximum(parts, _LEAST_LIMIT))  # a limit divides some channel evenly
     low, high = 0, len(limits) - 1
     while low < high:
         middle = (low + high) // 2
@@ -113,7 +117,7 @@ def split_plan(highs: Array) -> tuple[float, Array]:
 
 
 def _copies(highs: Array, limit: float) -> Array:
-    copies: Array = np.maximum(np.ceil(highs / max(limit, 1e-9)) - 1, 0).astype(np.int64)
+    copies: Array = np.maximum(np.ceil(highs / max(limit, _LEAST_LIMIT)) - 1, 0).astype(np.int64)
     return copies
 
 
