@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -109,8 +110,15 @@ def _run_model(prepared: PreparedDecoder, options: GenerateOptions, results: Gen
         report.print_agreements(found)
         results.agreements += [(prepared.name, agreement) for agreement in found]
         report.print_case_header()
+        _freeze()
         timed = sides if prepared.name == _TIMED_REFERENCE else sides[1:]
         results.cases += run_cases(prepared.name, timed, prompts, options.rounds, streams, report.print_case)
+
+
+def _freeze() -> None:
+    """Keep the collector off what is loaded by now, as the server does: with PyTorch in it, that takes 50 ms a time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[GenerateLoad]:
@@ -131,6 +139,7 @@ def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[G
         most = capacity(ours, prompts)
         peer.generate(prompts[: options.num_threads])  # the first run allocates
         servers: list[Server] = [ours, *gathered]
+        _freeze()
         report.print_load_header()
         loads = []
         for share in options.loads:
