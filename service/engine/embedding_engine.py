@@ -8,7 +8,7 @@ from service.engine.base import BaseEngine
 from service.engine.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.embedding_backend import EncoderBackend
 from service.engine.embedding_batches import build_arrays
-from service.engine.embedding_line import EmbeddingLimits, EmbeddingLine, Ticket
+from service.engine.embedding_line import Batch, EmbeddingLimits, EmbeddingLine, Stage
 from service.engine.observer import NullObserver, Observer
 from service.engine.types import EngineStats
 
@@ -17,7 +17,8 @@ class EmbeddingEngine(BaseEngine[EmbeddingRequest, EmbeddingResult]):
     """Batches for one encoder.
 
     `num_loops` batches run at a time, sharing the line and the model's weights; one thread more forms the next batch
-    meanwhile. On a processor, several loops of one thread each usually finish more than one loop of several threads.
+    and answers the last one meanwhile. On a processor, several loops of one thread each usually finish more than one
+    loop of several threads.
 
     Raises ValueError where limits would admit an input that could then never run.
     """
@@ -80,7 +81,7 @@ def _check_ids(name: str, ids: tuple[int, ...], size: int) -> None:
 
 
 class EncoderWorker:
-    """One thread's work: take a batch, build its arrays, wait for its turn, run, answer."""
+    """One thread's work: whatever the line has for it."""
 
     def __init__(self, backend: EncoderBackend, line: EmbeddingLine, observer: Observer) -> None:
         self._backend, self._line, self._observer = backend, line, observer
@@ -91,34 +92,42 @@ class EncoderWorker:
     def run(self) -> None:
         """Work until the line says stop."""
         while (taken := self._line.take()) is not None:
-            for ticket in taken.late:
-                ticket.fail_late("before it was begun")
-            if taken.batch:
-                self._embed(taken.batch, taken.number)
+            stage, batch = taken
+            if stage is Stage.FORM:
+                self._form(batch)
+                self._line.formed(batch)
+            elif stage is Stage.RUN:
+                self._embed(batch)
+                self._line.ran(batch)
+            else:
+                self._answer(batch)
 
-    def _embed(self, batch: list[Ticket], number: int) -> None:
-        try:
-            tickets = [ticket for ticket in batch if not ticket.is_settled]
-            if not tickets:
-                return
-            requests = [ticket.request for ticket in tickets]
-            arrays = build_arrays(requests, self._backend.pad_id)
-            self._line.begin(number)
-            if all(ticket.is_settled for ticket in tickets):
-                return
-            started = time.monotonic()
-            values = self._backend.encode(*arrays, requests[0].wants_tokens)
-            seconds = time.monotonic() - started
-        finally:
-            self._line.finish(batch)
+    def _form(self, batch: Batch) -> None:
+        for ticket in batch.late:
+            ticket.fail_late("before it was begun")
+        batch.tickets = [ticket for ticket in batch.tickets if not ticket.is_settled]
+        if batch.tickets:
+            batch.arrays = build_arrays([ticket.request for ticket in batch.tickets], self._backend.pad_id)
+
+    def _embed(self, batch: Batch) -> None:
+        if all(ticket.is_settled for ticket in batch.tickets):
+            return
+        assert batch.arrays is not None
+        batch.started = time.monotonic()
+        batch.values = self._backend.encode(*batch.arrays, batch.tickets[0].request.wants_tokens)
+        batch.seconds = time.monotonic() - batch.started
+
+    def _answer(self, batch: Batch) -> None:
+        if batch.values is None or batch.arrays is None:
+            return
+        num_tokens, num_padded_tokens = batch.arrays.num_tokens, batch.arrays.num_padded_tokens
         self.num_batches += 1
-        self.num_tokens += arrays.num_tokens
-        self.num_padded_tokens += arrays.num_padded_tokens
-        self._observer.on_encode(len(tickets), arrays.num_tokens, arrays.num_padded_tokens)
-        for ticket, row in zip(tickets, values, strict=True):
+        self.num_tokens += num_tokens
+        self.num_padded_tokens += num_padded_tokens
+        self._observer.on_encode(len(batch.tickets), num_tokens, num_padded_tokens)
+        for ticket, row in zip(batch.tickets, batch.values, strict=True):
             length = ticket.request.num_tokens
-            queued = started - ticket.submitted
+            queued = batch.started - ticket.submitted
             self._observer.on_queue(queued)
-            ticket.answer(
-                EmbeddingResult(row[:length] if ticket.request.wants_tokens else row, queued, seconds, length)
-            )
+            values = row[:length] if ticket.request.wants_tokens else row
+            ticket.answer(EmbeddingResult(values, queued, batch.seconds, length))

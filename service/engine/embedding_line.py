@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
-from typing import NamedTuple
 
 from service.engine import line
+from service.engine.backend import Floats
 from service.engine.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.embedding_batches import choose_batch
+from service.engine.embedding_batches import BatchArrays, choose_batch
 
 Ticket = line.Ticket[EmbeddingRequest, EmbeddingResult]
 
@@ -24,20 +26,39 @@ class EmbeddingLimits(line.LineLimits):
     """How many of the oldest inputs are sorted by length to choose a batch from."""
 
 
-class Taken(NamedTuple):
-    """What a loop has taken: a batch, which may be empty, and tickets whose deadline passed as they waited."""
+class Stage(Enum):
+    """What is to be done with a batch."""
 
-    batch: list[Ticket]
+    FORM = "form"
+    RUN = "run"
+    ANSWER = "answer"
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Inputs on their way through the engine; each stage fills in what it finds."""
+
+    tickets: list[Ticket]
     late: list[Ticket]
-    number: int
-    """Of the batch, from 0, in the order of taking."""
+    """Those whose deadline passed as they waited: they are no part of the batch."""
+    num_requests: int
+    num_tokens: int
+    arrays: BatchArrays | None = None
+    values: Floats | None = None
+    """None where nobody waited for them any more."""
+    started: float = 0.0
+    seconds: float = 0.0
 
 
 class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
-    """Requests that wait for a batch.
+    """Requests that wait for a batch, and the batches between their stages.
 
-    While `num_loops` batches run, one more may be taken, so that it is formed when the next of them ends; but only when
-    what waits fills it: one that is not full stays in the line, where newcomers join it, and nothing is lost by that.
+    A thread with nothing to do takes what is most urgent: it runs a batch that is formed while fewer than `num_loops`
+    run, else answers one that has run, else forms one. So whoever has run a batch goes on with the next, which no other
+    thread must be woken for, and its answers are given meanwhile (docs/decisions/0041).
+
+    While `num_loops` batches run, one more may be formed, but only when what waits fills it: one that is not full stays
+    in the line, where newcomers join it, and nothing is lost by that.
     """
 
     _limits: EmbeddingLimits
@@ -45,51 +66,80 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
     def __init__(self, limits: EmbeddingLimits, num_loops: int, max_input_tokens: int) -> None:
         super().__init__(limits, max_input_tokens, "input")
         self._num_loops = num_loops
-        self._num_taken = 0
-        self._num_finished = 0
+        self._num_forming = 0
+        self._num_running = 0
+        self._formed: deque[Batch] = deque()
+        self._ran: deque[Batch] = deque()
         self._active_requests = 0
         self._active_tokens = 0
 
-    def take(self) -> Taken | None:
-        """The next batch, without waiting when a loop is free and there is any; None means: stop.
+    def take(self) -> tuple[Stage, Batch] | None:
+        """A batch and what to do with it, as soon as there is any; None means: stop.
 
-        Whoever takes a batch that is not empty calls `finish` with it, and waits with `begin` before running it.
+        Whoever forms a batch hands it to `formed`, and whoever runs one to `ran`.
         """
         with self._changed:
-            while not self._is_ready():
+            while (stage := self._most_urgent()) is None:
                 if self._stopping and not self._tickets:
                     return None
                 self._changed.wait()
-            late = self._take_late(time.monotonic())
-            batch = self._choose()
-            for ticket in batch:
-                del self._tickets[ticket]
-                self._discount(ticket)
-                self._active_tokens += ticket.request.num_tokens
-            self._active_requests += len(batch)
-            taken = Taken(batch, late, self._num_taken)
-            self._num_taken += bool(batch)
-            return taken
+            batch = self._take(stage)
+            self._wake()  # each who takes something wakes who may take what is left
+            return stage, batch
 
-    def begin(self, number: int) -> None:
-        """Wait until the device is free for the batch `number`: they run in the order in which they were taken."""
+    def formed(self, batch: Batch) -> None:
+        """`batch` can run, unless nobody of it waits any more."""
         with self._changed:
-            self._changed.wait_for(lambda: number < self._num_finished + self._num_loops)
+            self._num_forming -= 1
+            if batch.tickets:
+                self._formed.append(batch)
+            else:
+                self._leave(batch)
 
-    def finish(self, batch: list[Ticket]) -> None:
-        """The device is done with `batch`, or the batch is not to run after all."""
+    def ran(self, batch: Batch) -> None:
+        """The device is done with `batch`, which is to be answered."""
         with self._changed:
-            self._num_finished += 1
-            self._active_requests -= len(batch)
-            self._active_tokens -= sum(ticket.request.num_tokens for ticket in batch)
-            self._changed.notify_all()
+            self._num_running -= 1
+            self._leave(batch)
+            self._ran.append(batch)
 
-    def _is_ready(self) -> bool:
+    def _most_urgent(self) -> Stage | None:
+        if self._formed and self._num_running < self._num_loops:
+            return Stage.RUN
+        if self._ran:
+            return Stage.ANSWER
         if not self._tickets:
-            return False
-        num_batches = self._num_taken - self._num_finished
+            return None
+        num_batches = self._num_forming + len(self._formed) + self._num_running
         is_full = self._tokens >= self._limits.max_batch_tokens
-        return num_batches < self._num_loops or (num_batches == self._num_loops and is_full)
+        return Stage.FORM if num_batches < self._num_loops + is_full else None
+
+    def _take(self, stage: Stage) -> Batch:
+        if stage is Stage.RUN:
+            self._num_running += 1
+            return self._formed.popleft()
+        if stage is Stage.ANSWER:
+            return self._ran.popleft()
+        self._num_forming += 1
+        late = self._take_late(time.monotonic())
+        tickets = self._choose()
+        for ticket in tickets:
+            del self._tickets[ticket]
+            self._discount(ticket)
+        batch = Batch(tickets, late, len(tickets), sum(ticket.request.num_tokens for ticket in tickets))
+        self._active_requests += batch.num_requests
+        self._active_tokens += batch.num_tokens
+        return batch
+
+    def _leave(self, batch: Batch) -> None:
+        """`batch` is no longer about to run."""
+        self._active_requests -= batch.num_requests
+        self._active_tokens -= batch.num_tokens
+
+    def _wake(self) -> None:
+        # One thread, and only for what it could take: waking one for nothing costs as much as forming a batch.
+        if self._most_urgent() is not None:
+            self._changed.notify()
 
     def _choose(self) -> list[Ticket]:
         """A batch of one kind, that of the oldest, and no more than a loop's share of all there is to do."""

@@ -121,8 +121,12 @@ class BoundedLine(Generic[RequestT, ResultT]):
                 self._tickets[ticket] = None
                 self._count(ticket)
             self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
-            self._changed.notify_all()
+            self._wake()
         return tickets
+
+    def _wake(self) -> None:
+        """Something has come: wake the threads that it may be for."""
+        self._changed.notify_all()
 
     def _check_size(self, request: RequestT) -> None:
         """Raise RequestTooLargeError for a request that could never be admitted."""

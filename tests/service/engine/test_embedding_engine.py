@@ -149,6 +149,22 @@ def test_a_full_batch_is_formed_while_another_runs() -> None:
     assert backend.lengths_of_batches == [[10], [10] * 4, [40]]
 
 
+def test_a_batch_that_is_formed_is_run_by_who_ran_the_last_one_while_another_thread_answers_that() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, max_batch_tokens=40) as engine:
+        first = engine.submit(request(10))
+        backend.wait_for_batch(1)
+        second = engine.submit(request(40))
+        until(engine, 0)
+        backend.allow(1)
+        assert_right([first.result(60)], [request(10)])  # though the only loop is at the second by now
+        backend.wait_for_batch(2)
+        assert backend.threads[0] == backend.threads[1]
+        backend.allow()
+        assert_right([second.result(60)], [request(40)])
+
+
 def test_loops_share_what_one_call_brings() -> None:
     backend = ToyEncoder()
     backend.hold()

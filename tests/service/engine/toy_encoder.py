@@ -30,6 +30,7 @@ class ToyEncoder:
         self.on_batch = on_batch
         self.lengths_of_batches: list[list[int]] = []
         self.kinds: list[bool] = []
+        self.threads: list[str] = []
         self.most_at_once = 0
         self._at_once = 0
         self._changed = threading.Condition()
@@ -70,6 +71,7 @@ class ToyEncoder:
         with self._changed:
             self.lengths_of_batches.append(lengths)
             self.kinds.append(wants_tokens)
+            self.threads.append(threading.current_thread().name)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             number = len(self.lengths_of_batches)
