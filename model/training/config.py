@@ -68,12 +68,14 @@ Objective = TranslationConfig | ContrastiveConfig | CausalLmConfig | MaskedLmCon
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
 class InitConfig:
-    """Another checkpoint, whose tokenizer, embeddings and encoder layers a new run starts from."""
+    """Another checkpoint that a new run starts from: its tokenizer, embeddings and encoder layers, or all of it."""
 
     checkpoint: str
     """Its folder, relative to where the command is run; `--init` names another."""
     encoder_layers: tuple[AtLeastZero, ...] = ()
     """Which of its layers, counted from 0, become the encoder; none named is all of them."""
+    whole: bool = False
+    """Take every weight, the decoder's too, and so learn on: the two models may differ in nothing but dropout."""
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
@@ -242,8 +244,15 @@ def _model_problems(config: TrainingConfig) -> list[str]:
     wanted = _ARCHITECTURES[kind]
     if model.architecture != wanted:
         problems.append(f"model.architecture is {model.architecture!r}, objective {kind!r} needs {wanted!r}")
-    if config.init and not model.num_encoder_layers:
-        problems.append(f"init is for models with an encoder, model.architecture is {model.architecture!r}")
+    if config.init and config.init.whole:
+        if config.init.encoder_layers:
+            problems.append(
+                f"init.encoder_layers is {list(config.init.encoder_layers)}, init.whole takes all: leave one out"
+            )
+    elif config.init and not model.num_encoder_layers:
+        problems.append(
+            f"model.architecture is {model.architecture!r}: init takes encoder layers, or all with init.whole = true"
+        )
     elif config.init and config.init.encoder_layers and len(config.init.encoder_layers) != model.num_encoder_layers:
         problems.append(
             f"init.encoder_layers is {list(config.init.encoder_layers)}, "

@@ -18,7 +18,7 @@ from model.tokenizer import Tokenizer
 from model.training import resume
 from model.training.batches import BatchPlan, move, split
 from model.training.config import TrainingConfig
-from model.training.init import take_encoder
+from model.training.init import take_weights
 from model.training.objectives.base import Objective
 from model.training.optimizers import build_optimizers, rate, set_rate
 from model.training.reports import Metrics, Progress
@@ -48,7 +48,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         model_config = config.transformer_config(tokenizer.vocab_size)
         self.model = Transformer(model_config)
-        self.init_metadata = take_encoder(self.model, initial, config) if initial else None
+        self.init_metadata = take_weights(self.model, initial, config) if initial else None
         """What a run that started from another checkpoint owes to it; kept with its own."""
         self.model.to(device)
         self.average = Transformer(model_config).to(device).eval().requires_grad_(False)
