@@ -6,24 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")  # files only; no display is needed
-
 import matplotlib.pyplot as plt
 
-_OURS, _THEIRS = "#2a6f97", "#c9a227"
+from bench.figures import OURS, THEIRS, draw, save
 
 
 def plot_embed(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what was measured into `folder`; returns the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    if results["texts"]:
-        written.append(_plot_texts(results["texts"], folder / "benchmark-embed.png"))
-    if results["http"]:
-        written.append(_plot_loads(results["http"], folder / "benchmark-embed-http.png"))
-    return written
+    charts = {"texts": (_plot_texts, "benchmark-embed.png"), "http": (_plot_loads, "benchmark-embed-http.png")}
+    return draw(results, folder, charts)
 
 
 def _name(side: Mapping[str, Any]) -> str:
@@ -39,12 +30,12 @@ def _plot_texts(sides: Sequence[Mapping[str, Any]], path: Path) -> Path:
         [side["texts_per_second"] - side["slowest_texts_per_second"] for side in ordered],
         [side["fastest_texts_per_second"] - side["texts_per_second"] for side in ordered],
     ]
-    colours = [_OURS if side["side"] == "polyhead" else _THEIRS for side in ordered]
+    colours = [OURS if side["side"] == "polyhead" else THEIRS for side in ordered]
     bars = axis.barh([_name(side) for side in ordered], speeds, color=colours, xerr=spread)
     axis.bar_label(bars, [f"  {side['smallest_cosine']:.4f}" for side in ordered])
     axis.set_xlabel("texts/s; beside each bar the smallest cosine to float32")
     axis.margins(x=0.15)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _plot_loads(loads: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -63,11 +54,4 @@ def _plot_loads(loads: Sequence[Mapping[str, Any]], path: Path) -> Path:
         axis.set_xticks(range(len(names)), names)
         axis.set_xlabel("clients x texts in a request")
     axes[1].set_yscale("log")
-    axes[0].legend(fontsize=7)
-    return _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
-    return path
+    return save(figure, path)

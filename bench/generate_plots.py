@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")  # files only; no display is needed
-
 import matplotlib.pyplot as plt
 
+from bench.figures import OURS, THEIRS, draw, save
+
 _COLOURS = {
-    "polyhead": "#2a6f97",
+    "polyhead": OURS,
     "polyhead batch at a time": "#89c2d9",
-    "ctranslate2": "#c9a227",
+    "ctranslate2": THEIRS,
     "ctranslate2 gathered": "#bc4749",
     "transformers": "#6a994e",
     "onnxruntime-genai": "#7b2cbf",
@@ -25,18 +23,15 @@ _STYLES = {"fp32": "-", "int8": "--", "int4": ":"}
 
 def plot_generate(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what was measured into `folder`; returns the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    if results["batches"]:
-        written.append(_plot_streams(results, folder / "benchmark-generate.png"))
-    if results["arrivals"]:
-        written.append(_plot_arrivals(results, folder / "benchmark-generate-arrivals.png"))
-    return written
+    charts = {
+        "batches": (_plot_streams, "benchmark-generate.png"),
+        "arrivals": (_plot_arrivals, "benchmark-generate-arrivals.png"),
+    }
+    return draw(results, folder, charts)
 
 
-def _plot_streams(results: Mapping[str, Any], path: Path) -> Path:
+def _plot_streams(cases: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Tokens a second over the number of streams, a panel for each model; bars from slowest to fastest round."""
-    cases = results["batches"]
     models = list(dict.fromkeys(case["model"] for case in cases))
     figure, axes = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False, layout="constrained")
     for axis, model in zip(axes[0], models, strict=True):
@@ -62,13 +57,11 @@ def _plot_streams(results: Mapping[str, Any], path: Path) -> Path:
         axis.set_xlabel("streams")
         axis.set_ylabel("tokens/s")
         axis.set_ylim(bottom=0)
-        axis.legend(fontsize=7)
-    return _save(figure, path)
+    return save(figure, path)
 
 
-def _plot_arrivals(results: Mapping[str, Any], path: Path) -> Path:
+def _plot_arrivals(loads: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """The first token, the gap and the whole answer over the load: medians as bars, up to the 99th percentile."""
-    loads = results["arrivals"]
     shares = sorted({load["share_of_capacity"] for load in loads})
     sides = list(dict.fromkeys(load["side"] for load in loads))
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
@@ -87,11 +80,4 @@ def _plot_arrivals(results: Mapping[str, Any], path: Path) -> Path:
         axis.set_xticks(range(len(shares)), [f"{share:.0%}" for share in shares])
         axis.set_xlabel("load, of our capacity")
         axis.set_yscale("log")
-    axes[0].legend(fontsize=7)
-    return _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
-    return path
+    return save(figure, path)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")  # files only; no display is needed
-
 import matplotlib.pyplot as plt
 
-_COLOURS = {"polyhead": "#2a6f97", "ctranslate2": "#c9a227", "ctranslate2 gathered": "#bc4749"}
+from bench.figures import OURS, THEIRS, draw, save
+
+_COLOURS = {"polyhead": OURS, "ctranslate2": THEIRS, "ctranslate2 gathered": "#bc4749"}
 
 
 def plot(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what was measured into `folder`; returns the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    if results["batches"]:
-        written.append(_plot_batches(results, folder / "benchmark-batches.png"))
-    if results["arrivals"]:
-        written.append(_plot_arrivals(results, folder / "benchmark-arrivals.png"))
-    return written
+    charts = {
+        "batches": (_plot_batches, "benchmark-batches.png"),
+        "arrivals": (_plot_arrivals, "benchmark-arrivals.png"),
+    }
+    return draw(results, folder, charts)
 
 
-def _plot_batches(results: Mapping[str, Any], path: Path) -> Path:
+def _plot_batches(cases: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Sentences a second over batch sizes, a panel for each precision and beam; bars from slowest to fastest round."""
-    cases = results["batches"]
     panels = sorted({(case["precision"], case["beam_size"]) for case in cases})
     figure, axes = plt.subplots(1, len(panels), figsize=(3.2 * len(panels), 3), squeeze=False, layout="constrained")
     for axis, (precision, beam_size) in zip(axes[0], panels, strict=True):
@@ -50,15 +45,13 @@ def _plot_batches(results: Mapping[str, Any], path: Path) -> Path:
             )
         axis.set_title(f"{precision}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}")
         axis.set_xticks(list(places), [f"{case['batch_size']}\n{case['ratio']:.2f}x" for case in chosen])
-        axis.set_xlabel("batch, and how many times faster we are")
+        axis.set_xlabel("batch, and our speed over theirs")
     axes[0][0].set_ylabel("sentences/s")
-    axes[0][0].legend()
-    return _save(figure, path)
+    return save(figure, path)
 
 
-def _plot_arrivals(results: Mapping[str, Any], path: Path) -> Path:
+def _plot_arrivals(loads: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Throughput and 99th-percentile latency of every load, one pair of panels for each precision."""
-    loads = results["arrivals"]
     precisions = list(dict.fromkeys(load["precision"] for load in loads))
     figure, axes = plt.subplots(
         len(precisions), 2, figsize=(9, 3 * len(precisions)), squeeze=False, layout="constrained"
@@ -77,11 +70,4 @@ def _plot_arrivals(results: Mapping[str, Any], path: Path) -> Path:
             axis.set_title(f"{precision}: {title}")
             axis.set_xticks(range(len(names)), names)
         row[1].set_yscale("log")
-        row[0].legend()
-    return _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
-    return path
+    return save(figure, path)
