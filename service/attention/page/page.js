@@ -5,6 +5,7 @@
   const byId = (id) => document.getElementById(id);
   const AXES = { encoder: ["source", "source"], decoder: ["target", "target"], cross: ["target", "source"] };
   const SVG = "http://www.w3.org/2000/svg";
+  const HINT = "Queries at the left or in rows, keys at the right or in columns. Point at a token or a cell, or reach it with the keyboard.";
   const ROW = 24, WIDTH = 640, SMALLEST = 0.02;
 
   // Weights travel as whole numbers from 0 to 65535 in base64, which a browser reads much faster than a list.
@@ -78,7 +79,7 @@
         const choose = (chosen) => {
           for (const entry of lines) entry.line.classList.toggle("faded", chosen && entry[side] !== number);
           text.classList.toggle("active", chosen);
-          byId("readout").textContent = chosen ? strongest(side, number) : "";
+          byId("readout").textContent = chosen ? strongest(side, number) : HINT;
         };
         text.addEventListener("mouseenter", () => choose(true));
         text.addEventListener("mouseleave", () => choose(false));
@@ -160,7 +161,7 @@
     const { rows, columns } = current();
     state.row = Math.min(state.row, rows.length - 1);
     state.column = Math.min(state.column, columns.length - 1);
-    byId("readout").textContent = "";
+    byId("readout").textContent = HINT;
     byId("lines").hidden = state.view !== "lines";
     byId("matrix").hidden = state.view !== "matrix";
     if (state.view === "lines") drawLines(); else drawMatrix();
@@ -197,7 +198,6 @@
 
   byId("model").textContent = data.model;
   byId("text").textContent = data.text || "";
-  byId("hint").textContent = "Queries at the left or in rows, keys at the right or in columns. Point at a token or a cell, or reach it with the keyboard.";
   if (data.alignment) {
     byId("alignment").hidden = false;
     const words = (name, place) => data.alignment[name][place].text;

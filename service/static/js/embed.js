@@ -7,6 +7,7 @@ import { project } from "./pca.js";
 import { drawMap } from "./scatter.js";
 
 const MOST_LINES = 200;
+const TOLD = 46; // characters of each of two texts, for which a readout has room
 const EXAMPLE = [
   "The train leaves at nine o'clock.", "Der Zug fährt um neun Uhr ab.", "When does the bus arrive?",
   "I would like a cup of coffee.", "Ich möchte gern einen Kaffee.", "Is there any tea left?",
@@ -124,7 +125,7 @@ function cosines(texts, vectors) {
     lowest: values.reduce((lowest, value) => Math.min(lowest, value), 0),
     rows: names,
     columns: names.map((_, place) => ({ text: `${place + 1}`, special: false })),
-    describe: (row, column) => `${map.at(row, column).toFixed(3)}: “${texts[row]}” and “${texts[column]}”`,
+    describe: (row, column) => `${map.at(row, column).toFixed(3)}: “${shorten(texts[row], TOLD)}” and “${shorten(texts[column], TOLD)}”`,
     label: "Cosine of each pair of texts",
     hasValues: true,
   };

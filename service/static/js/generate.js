@@ -6,6 +6,7 @@ import { clearError, HOW, missing, showError } from "./messages.js";
 import { rove } from "./roving.js";
 
 const EXAMPLE = "Once upon a time there was a little girl";
+const HINT = "Point at a token, or go through them with the arrow keys.";
 const MOST_OTHERS = 5;
 const OPTIONAL = ["top_p", "top_k", "repetition_penalty", "seed"];
 const ENDINGS = { length: "the length asked for", eos_token: "the model ended it", stop_sequence: "the stop text came" };
@@ -94,7 +95,7 @@ class GeneratePanel {
     this.place.replaceChildren(element("span", { class: "given" }, this.fields.inputs.value));
     this.place.setAttribute("aria-busy", "true");
     byId("generate-result").hidden = false;
-    byId("token-readout").textContent = "";
+    byId("token-readout").textContent = HINT;
     byId("stop").disabled = false;
     this.say("Generating …");
   }
@@ -116,7 +117,7 @@ class GeneratePanel {
 
   tell(node, isActive) {
     node.classList.toggle("active", isActive);
-    byId("token-readout").textContent = isActive ? node.dataset.told : "";
+    byId("token-readout").textContent = isActive ? node.dataset.told : HINT;
   }
 
   say(text) {

@@ -6,6 +6,7 @@ import { rove } from "./roving.js";
 const MARGIN = 24;
 const LINE = 15;
 const PIXELS_OF_A_CHARACTER = 7.6;
+const TOLD = 42; // characters of each of two texts, for which a readout has room
 
 /** Draw `points` with the names of `texts`; `say` is told what is pointed at. */
 export function drawMap(container, texts, { points, shares }, say) {
@@ -27,7 +28,7 @@ export function drawMap(container, texts, { points, shares }, say) {
     const distance = (other) => Math.hypot(points[place][0] - points[other][0], points[place][1] - points[other][1]);
     return d3.least(d3.range(points.length).filter((other) => other !== place), distance);
   };
-  const describe = (place) => `“${texts[place]}”, nearest on the map: “${texts[nearest(place)]}”`;
+  const describe = (place) => `“${shorten(texts[place], TOLD)}”, nearest on the map: “${shorten(texts[nearest(place)], TOLD)}”`;
   svg.append("g").selectAll("circle").data(d3.range(texts.length)).join("circle").attr("class", "point")
     .attr("cx", (place) => places[place][0]).attr("cy", (place) => places[place][1]).attr("r", 5)
     .attr("role", "img").attr("aria-label", describe)
