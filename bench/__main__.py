@@ -132,19 +132,9 @@ def _parser() -> argparse.ArgumentParser:
         help="random weights (6+6 layers, width 512, vocabulary 16,000; 20 tokens in, 30 out), or the folder of a "
         "checkpoint, which translates real sentences (default: random)",
     )
-    translate.add_argument(
-        "--only", action="append", choices=PARTS, help="measure only this part, can be given several times"
-    )
-    translate.add_argument(
-        "--precision", action="append", choices=PRECISIONS, help="only this precision, can be given several times"
-    )
-    translate.add_argument(
-        "--batch",
-        action="append",
-        type=int,
-        choices=BATCH_SIZES,
-        help="only this batch size, can be given several times",
-    )
+    _add_choice(translate, "--only", PARTS, "measure only this part")
+    _add_choice(translate, "--precision", PRECISIONS, "only this precision")
+    _add_choice(translate, "--batch", BATCH_SIZES, "only this batch size")
     translate.set_defaults(run=_run_translate, draw=_draw_translate)
     _add_embed(commands)
     _add_generate(commands)
@@ -177,9 +167,7 @@ def _add_embed(commands: Any) -> None:
         metavar="ENVIRONMENT",
         help='a virtual environment in which `pip install "infinity-emb[server,optimum]"` was run, to compare with it',
     )
-    embed.add_argument(
-        "--only", action="append", choices=EMBED_PARTS, help="measure only this part, can be given several times"
-    )
+    _add_choice(embed, "--only", EMBED_PARTS, "measure only this part")
     embed.set_defaults(run=_run_embed, draw=_draw_embed)
 
 
@@ -194,20 +182,18 @@ def _add_generate(commands: Any) -> None:
         epilog="The first run makes, exports and converts the models, which takes minutes; bench/.cache keeps them. "
         "onnxruntime-genai is measured where it is installed: pip install --no-deps onnxruntime-genai",
     )
-    generate.add_argument(
-        "--only", action="append", choices=GENERATE_PARTS, help="measure only this part, can be given several times"
-    )
-    generate.add_argument(
-        "--precision", action="append", choices=PRECISIONS, help="only this precision, can be given several times"
-    )
-    generate.add_argument(
-        "--streams",
-        action="append",
-        type=int,
-        choices=STREAMS,
-        help="only so many streams at once, can be given several times",
-    )
+    _add_choice(generate, "--only", GENERATE_PARTS, "measure only this part")
+    _add_choice(generate, "--precision", PRECISIONS, "only this precision")
+    _add_choice(generate, "--streams", STREAMS, "only so many streams at once")
     generate.set_defaults(run=_run_generate, draw=_draw_generate)
+
+
+def _add_choice(
+    command: argparse.ArgumentParser, flag: str, choices: Sequence[str] | Sequence[int], meaning: str
+) -> None:
+    command.add_argument(
+        flag, action="append", type=type(choices[0]), choices=choices, help=f"{meaning}, can be given several times"
+    )
 
 
 def _add_common(command: argparse.ArgumentParser, rounds: int) -> None:

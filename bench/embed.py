@@ -11,8 +11,7 @@ from bench import embed_report as report
 from bench.embed_http import LoadResult, measure_loads
 from bench.embed_models import prepare_encoder, varied_texts
 from bench.embed_texts import SideResult, measure_texts
-from bench.machine import busy_warning, describe_machine
-from bench.peers.ctranslate2_decoder import use_best_kernels
+from bench.report import begin, print_left_out
 
 EMBED_PARTS = ("texts", "http")
 
@@ -53,9 +52,7 @@ class EmbedResults:
 
 def run_embed(options: EmbedOptions) -> EmbedResults:
     """Measure everything that `options` ask for, and print it."""
-    machine = describe_machine()
-    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
-    report.print_header(machine, options.num_threads, busy_warning(machine["load_average"][0], machine["cores"]))
+    machine = begin(options.num_threads)
     prepared = prepare_encoder(options.folder)
     texts = varied_texts(options.num_texts)
     lengths = [len(encoding.ids) for encoding in prepared.checkpoint.tokenizer.encodings(texts)]
@@ -75,5 +72,5 @@ def run_embed(options: EmbedOptions) -> EmbedResults:
             prepared, texts, rounds, options.load_seconds, threads, options.infinity, results.left_out
         )
         report.print_loads(results.loads)
-    report.print_left_out(results.left_out)
+    print_left_out(results.left_out)
     return results

@@ -7,10 +7,7 @@ from typing import Any
 
 from bench.embed_http import LoadResult
 from bench.embed_texts import SideResult
-from bench.report import print_header
 from bench.rounds import ratio
-
-__all__ = ["print_header", "print_left_out", "print_loads", "print_sides", "print_texts"]
 
 _PEER = "ctranslate2"
 _RIVAL = "infinity (optimum)"
@@ -56,9 +53,3 @@ def print_loads(loads: Sequence[LoadResult]) -> None:
             f"| {1000 * load.latency(50):.1f} | {1000 * load.latency(99):.1f} | {kept} | {times} |",
             flush=True,
         )
-
-
-def print_left_out(left_out: Sequence[str]) -> None:
-    """What was not measured, and why."""
-    for line in left_out:
-        print(f"not measured: {line}")

@@ -16,12 +16,11 @@ from bench.generate_arrivals import LOADS, BatchAtATime, GenerateLoad, Server, c
 from bench.generate_batches import STREAMS, Agreement, CaseResult, compare_outputs, run_cases
 from bench.generate_models import GENAI_PRECISIONS, SHAPES, PreparedDecoder, Shape, build_genai, prepare_decoder
 from bench.generation import EngineGenerator, Generator, Prompt, random_prompts
-from bench.machine import busy_warning, describe_machine
 from bench.models import CACHE, PRECISIONS
-from bench.peers.ctranslate2_decoder import use_best_kernels
 from bench.peers.ctranslate2_generator import Ctranslate2Generator
 from bench.peers.genai_generator import GenaiGenerator
 from bench.peers.transformers_generator import CACHES, TransformersGenerator
+from bench.report import begin, print_left_out
 
 GENERATE_PARTS = (*SHAPES, "arrivals")
 
@@ -78,16 +77,14 @@ class GenerateResults:
 
 def run_generate(options: GenerateOptions) -> GenerateResults:
     """Measure everything that `options` ask for, and print it."""
-    start, machine = time.perf_counter(), describe_machine()
-    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
-    report.print_header(machine, options.num_threads, busy_warning(machine["load_average"][0], machine["cores"]))
-    results = GenerateResults(machine)
+    start = time.perf_counter()
+    results = GenerateResults(begin(options.num_threads))
     for family in SHAPES:
         if family in options.parts:
             _run_model(prepare_decoder(options.shapes[family], options.cache), options, results)
     if "arrivals" in options.parts:
         results.loads = _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options)
-    report.print_left_out(results.left_out)
+    print_left_out(results.left_out)
     results.seconds = time.perf_counter() - start
     print(f"\nall of it took {results.seconds:.0f} s")
     return results

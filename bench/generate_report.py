@@ -8,18 +8,6 @@ from typing import Any
 from bench.arrivals import percentile
 from bench.generate_arrivals import GenerateLoad
 from bench.generate_batches import PEERS, Agreement, CaseResult, Measured
-from bench.report import print_header
-
-__all__ = [
-    "print_agreements",
-    "print_case",
-    "print_case_header",
-    "print_header",
-    "print_left_out",
-    "print_load",
-    "print_load_header",
-    "print_model",
-]
 
 
 def print_model(model: Mapping[str, Any]) -> None:
@@ -90,9 +78,3 @@ def print_load(load: GenerateLoad) -> None:
 def both(seconds: Sequence[float]) -> str:
     """The median and the 99th percentile in milliseconds."""
     return ", ".join(f"{1000 * percentile(seconds, share):.1f}" for share in (50, 99))
-
-
-def print_left_out(left_out: Sequence[str]) -> None:
-    """What was not measured, and why."""
-    for line in left_out:
-        print(f"not measured: {line}")

@@ -8,17 +8,31 @@ from typing import Any
 from bench.arrivals import LoadResult, percentile
 from bench.batches import Agreement, CaseResult, Side
 from bench.http import HttpResult
+from bench.machine import busy_warning, describe_machine
+from bench.peers.ctranslate2_decoder import use_best_kernels
 
 
-def print_header(machine: Mapping[str, Any], num_threads: int, warning: str | None) -> None:
-    """The machine, the versions, and whether other work disturbs."""
+def begin(num_threads: int) -> dict[str, Any]:
+    """Print the machine, the versions, and whether other work disturbs; returns them, as the JSON file holds them.
+
+    CTranslate2 has its best kernels from here on, which is one of the things to print.
+    """
+    machine = describe_machine()
+    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
     print(f"{machine['cpu']}, {machine['cores']} cores, {' '.join(machine['cpu_flags'])}")
     print(", ".join([f"Python {machine['python']}", *(f"{k} {v}" for k, v in machine["versions"].items())]))
     print(f"CTranslate2 with {machine['ctranslate2_environment']}")
     print(f"{num_threads} threads on each side, load average {' '.join(map(str, machine['load_average']))}")
-    if warning:
+    if warning := busy_warning(machine["load_average"][0], machine["cores"]):
         print(warning)
     print(flush=True)
+    return machine
+
+
+def print_left_out(left_out: Sequence[str]) -> None:
+    """What was not measured, and why."""
+    for line in left_out:
+        print(f"not measured: {line}")
 
 
 def print_model(model: Mapping[str, Any]) -> None:

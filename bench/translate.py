@@ -14,10 +14,9 @@ from bench.arrivals import LoadResult, closed_loop, poisson
 from bench.batches import BATCH_SIZES, BEAM_SIZES, Agreement, CaseResult, compare_outputs, run_cases
 from bench.decoding import Decoder, Settings, Source, Threads, thread_choices
 from bench.http import HttpResult, measure_http
-from bench.machine import busy_warning, describe_machine
 from bench.models import BenchError, Prepared, num_special_tokens, prepare, word
 from bench.ours import EngineDecoder
-from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder, use_best_kernels
+from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder
 from model.tokenizer import language_tag
 
 PARTS = ("batches", "arrivals", "http")
@@ -74,10 +73,7 @@ class Results:
 
 def run(options: Options) -> Results:
     """Measure everything that `options` ask for, and print it as it comes."""
-    machine = describe_machine()
-    machine["ctranslate2_environment"] = use_best_kernels(machine["cpu_flags"])
-    warning = busy_warning(machine["load_average"][0], machine["cores"])
-    report.print_header(machine, options.num_threads, warning)
+    machine = report.begin(options.num_threads)
     prepared = prepare(options.checkpoint)
     sources, max_new_tokens = _batch_sources(prepared)
     results = Results(machine, _describe(prepared, sources, max_new_tokens))
