@@ -119,6 +119,7 @@ class BaseEngine(Generic[RequestT, ResultT]):
             pending = list(self._open.values())
         for ticket in pending:
             ticket.fail(error)  # a running loop then drops it, as for a caller that left
+        self._line.note_withdrawals()
 
 
 async def _wait_for_all(futures: Sequence[Future[ResultT]]) -> None:

@@ -61,14 +61,19 @@ class Batch:
 
     def step(self) -> list[Sequence]:
         """Advance every row by one token; returns the sequences that finished."""
-        tokens, positions = self._tokens, self._positions
+        # Numbers go in and out of numpy all at once: one by one they cost more than the search.
+        num_rows = self.num_rows
+        tokens, positions = [0] * num_rows, [0] * num_rows
         for sequence in self.sequences:
             first = sequence.first_row
-            positions[first : first + self.beam_size] = sequence.position
             for row, token in zip(sequence.rows, sequence.tokens, strict=True):
                 tokens[first + row] = token
-        candidates = self.table.step(tokens[: self.num_rows], positions[: self.num_rows])
-        finished = [sequence for sequence in self.sequences if not sequence.advance(candidates)]
+                positions[first + row] = sequence.position
+        self._tokens[:num_rows] = tokens
+        self._positions[:num_rows] = positions
+        candidates = self.table.step(self._tokens[:num_rows], self._positions[:num_rows])
+        ids, log_probs = candidates.ids.tolist(), candidates.log_probs.tolist()
+        finished = [sequence for sequence in self.sequences if not sequence.advance(ids, log_probs)]
         for sequence in self.sequences:
             if sequence.copies:
                 self.table.copy_cache(sequence.copies, sequence.position)

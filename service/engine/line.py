@@ -105,6 +105,8 @@ class BoundedLine(Generic[RequestT, ResultT]):
         self._changed = threading.Condition()
         self._refusal: str | None = None
         self._stopping = False
+        self.num_withdrawals = 0
+        """Grows whenever tickets were settled by others than the loop that has them, which then looks at its own."""
 
     def add(self, requests: Sequence[RequestT]) -> list[Ticket[RequestT, ResultT]]:
         """Queue all of `requests` or none of them."""
@@ -179,6 +181,7 @@ class BoundedLine(Generic[RequestT, ResultT]):
     def withdraw(self, ticket: Ticket[RequestT, ResultT]) -> None:
         """Take `ticket` out, if it still waits: what nobody wants any more must not keep others out."""
         with self._changed:
+            self.num_withdrawals += 1
             if ticket in self._tickets:
                 del self._tickets[ticket]
                 self._discount(ticket)
@@ -202,6 +205,37 @@ class BoundedLine(Generic[RequestT, ResultT]):
             for ticket in tickets:
                 self._discount(ticket)
             return tickets
+
+    def note_withdrawals(self) -> None:
+        """Tickets that loops have taken were settled meanwhile."""
+        with self._changed:
+            self.num_withdrawals += 1
+
+
+class Watch(Generic[RequestT, ResultT]):
+    """Tells a loop when to look for settled and late ones among the tickets that it works on, which is seldom."""
+
+    def __init__(self, line: BoundedLine[RequestT, ResultT]) -> None:
+        self._line = line
+        self._num_withdrawals = 0
+        self._earliest_deadline = math.inf
+
+    def add(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
+        """The loop has taken these."""
+        self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
+
+    def is_due(self, now: float) -> bool:
+        """Whether a ticket may have been settled since this was last true, or one of the loop's is late."""
+        # Read before the tickets are: what is settled while the loop looks makes it look once more.
+        num_withdrawals = self._line.num_withdrawals
+        if num_withdrawals == self._num_withdrawals and now < self._earliest_deadline:
+            return False
+        self._num_withdrawals = num_withdrawals
+        return True
+
+    def renew(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
+        """The loop has looked, and these are left."""
+        self._earliest_deadline = _earliest_deadline(tickets)
 
 
 def _earliest_deadline(tickets: Iterable[Ticket[RequestT, ResultT]]) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from service.engine.backend import Backend
 from service.engine.batch import Batch
+from service.engine.line import Watch
 from service.engine.observer import Observer
 from service.engine.sequence import Sequence
 from service.engine.waiting import EngineLimits, Ticket, WaitingLine
@@ -34,6 +35,7 @@ class Loop:
         self._limits, self._observer = limits, observer
         self._capacities = tuple(capacities)
         self._batches: dict[tuple[int, int], Batch] = {}
+        self._watch = Watch(line)
         self.active_rows = 0
         self.num_steps = 0
         self.num_generated_tokens = 0
@@ -60,7 +62,10 @@ class Loop:
 
     def _admit(self, tickets: Seq[Ticket]) -> None:
         """Encode newcomers together, each in the table for its length."""
+        if not tickets:
+            return
         now = time.monotonic()
+        self._watch.add(tickets)
         sequences = []
         for ticket in tickets:
             if ticket.is_late(now):
@@ -93,6 +98,8 @@ class Loop:
     def _drop_abandoned(self) -> None:
         """Free the rows of callers that left, and of those whose deadline has passed."""
         now = time.monotonic()
+        if not self._watch.is_due(now):
+            return
         for batch in self._batches.values():
             gone = []
             for sequence in batch.sequences:
@@ -103,6 +110,7 @@ class Loop:
                     ticket.fail_late(f"after {sequence.position} tokens")
                     gone.append(sequence)
             self._release(batch, gone)
+        self._watch.renew(sequence.ticket for sequence in self.sequences())
 
     def _advance(self, batch: Batch) -> None:
         num_rows = batch.num_rows

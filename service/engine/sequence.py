@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence as Rows
 
-from service.engine.backend import Candidates
 from service.engine.search import BeamSearch, GreedySearch, assign_rows
 from service.engine.types import GenerationResult
 from service.engine.waiting import Ticket
@@ -40,17 +40,18 @@ class Sequence:
         """The slot begins at this row of the table from now on."""
         self.first_row = first_row
 
-    def advance(self, candidates: Candidates) -> bool:
-        """Take this step's candidates; False when finished. `copies` says which rows to copy before the next step."""
+    def advance(self, ids: Rows[list[int]], log_probs: Rows[list[float]]) -> bool:
+        """Take the candidates of a step over all rows, (rows, N) best first; False when finished.
+
+        `copies` says which rows to copy before the next step.
+        """
         self.position += 1
+        first, rows = self.first_row, self.rows
         if isinstance(self.search, GreedySearch):
-            token = int(candidates.ids[self.first_row, 0])
+            token = ids[first][0]
             self.tokens[0] = token
-            return self.search.advance(token, float(candidates.log_probs[self.first_row, 0]))
-        first, rows, width = self.first_row, self.rows, 2 * len(self.rows)
-        ids = candidates.ids[first : first + len(rows), :width].tolist()
-        log_probs = candidates.log_probs[first : first + len(rows), :width].tolist()
-        step = self.search.advance([ids[row] for row in rows], [log_probs[row] for row in rows])
+            return self.search.advance(token, log_probs[first][0])
+        step = self.search.advance([ids[first + row] for row in rows], [log_probs[first + row] for row in rows])
         if step is None:
             return False
         beams, copies = assign_rows(step.parents)

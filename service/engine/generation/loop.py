@@ -14,6 +14,7 @@ from service.engine.generation.prefill import choose_group
 from service.engine.generation.prefix import PrefixPool
 from service.engine.generation.sequence import Outputs, Row, SearchedSequence, Sequence, StreamedSequence, sequence_of
 from service.engine.generation.stream import Letter, Mailbox
+from service.engine.line import Watch
 from service.engine.observer import Observer
 
 
@@ -39,6 +40,7 @@ class GenerationLoop:
         self._capacities = tuple(capacities)
         self._eos_ids = frozenset(backend.eos_ids)
         self._batches: dict[int, Batch] = {}
+        self._watch = Watch(line)
         self._waiting: list[Sequence] = []  # prompts that are not read to their ends, in the order of their coming
         self._finished: list[Sequence] = []
         self._letters: dict[Mailbox, list[Letter]] = {}
@@ -69,6 +71,7 @@ class GenerationLoop:
 
     def _admit(self, tickets: Seq[Ticket]) -> None:
         now = time.monotonic()
+        self._watch.add(tickets)
         for ticket in tickets:
             if ticket.is_late(now):
                 ticket.fail_late("before it was begun")
@@ -87,6 +90,8 @@ class GenerationLoop:
     def _drop_abandoned(self) -> None:
         """Free the rows of callers that left, and of those whose deadline has passed."""
         now = time.monotonic()
+        if not self._watch.is_due(now):
+            return
         gone = []
         for sequence in (*self._waiting, *self._decoding()):
             ticket = sequence.ticket
@@ -95,6 +100,7 @@ class GenerationLoop:
             if ticket.is_settled:
                 gone.append(sequence)
         self._release(gone)
+        self._watch.renew(sequence.ticket for sequence in (*self._waiting, *self._decoding()))
 
     def _decoding(self) -> list[Sequence]:
         return [sequence for batch in self._batches.values() for sequence in batch.decoding]
