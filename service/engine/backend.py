@@ -53,6 +53,9 @@ class RowTable(Protocol):
     def take_slot(self, other: RowTable, source: int, destination: int, length: int) -> None:
         """Bring the slot `source` of `other` here: its source text and `length` cached positions."""
 
+    def release(self) -> None:
+        """Give back all memory: the table is empty, and not used any more."""
+
 
 class Backend(Protocol):
     """A loaded model. Several threads may use it at once, each with tables of its own."""

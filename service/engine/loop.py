@@ -146,8 +146,11 @@ class Loop:
 
     def _drop_empty(self) -> None:
         """Give back the memory of tables that are done, but keep the last one: the next request may well be alike."""
-        if self.active_rows:
-            self._batches = {key: batch for key, batch in self._batches.items() if batch.sequences}
+        if not self.active_rows:
+            return
+        for key, batch in list(self._batches.items()):
+            if not batch.sequences:
+                self._batches.pop(key).table.release()
 
 
 def cut_batches(sequences: Seq[Sequence], max_tokens: int, overhead_tokens: int) -> list[list[Sequence]]:

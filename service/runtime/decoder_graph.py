@@ -8,6 +8,7 @@ import numpy as np
 
 from export.bundle import Bundle, BundleError
 from service.runtime.graphs import memory_of, open_session
+from service.runtime.growth import Spares
 from service.runtime.memory import Block, Memory
 
 
@@ -27,6 +28,7 @@ class DecoderGraph:
         self.max_total_tokens = bundle.manifest.limits.max_target_tokens
         specs = {spec.name: spec for spec in bundle.graph(precision, "decoder").inputs}
         self.dtype: np.dtype[Any] = np.dtype(specs["key_cache.0"].dtype)
+        self.spares = Spares(self.memory, self.dtype)
         names = [f"{part}_cache.{layer}" for layer in range(self.num_layers) for part in ("key", "value")]
         self._names = [(name, f"new_{name}") for name in names]
 

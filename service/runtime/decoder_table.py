@@ -96,7 +96,7 @@ class OnnxGenerationTable:
 
     def __init__(self, graph: DecoderGraph, max_rows: int) -> None:
         self._graph = graph
-        self._blocks = Blocks(graph.memory, 2 * graph.num_layers, graph.width, graph.dtype, max_rows)
+        self._blocks = Blocks(graph.spares, 2 * graph.num_layers, graph.width, max_rows)
         self.cache: Block | None = None
         self._num_used = 0  # rows beyond these hold nothing, and are not copied when the table grows
         # Steps are alike for long, and prompts come between them.
@@ -143,6 +143,10 @@ class OnnxGenerationTable:
         self._num_used = num_rows
         if self.cache is not None and length:
             self.cache = cut(self.cache, num_rows, self._capacity(length), self._blocks)
+
+    def release(self) -> None:
+        self._blocks.release(self.cache)
+        self.cache, self._num_used = None, 0
 
     def _reserve(self, num_rows: int, length: int) -> Block:
         self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)

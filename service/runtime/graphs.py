@@ -11,6 +11,7 @@ import onnxruntime as ort
 
 from export.bundle import Bundle
 from service.engine.backend import Ids
+from service.runtime.growth import Spares
 from service.runtime.memory import Block, CudaMemory, HostMemory, Memory
 
 _INT64 = np.dtype(np.int64)
@@ -74,6 +75,7 @@ class DecoderGraphs:
         self.max_target_tokens = bundle.manifest.limits.max_target_tokens
         caches = [spec for spec in bundle.graph(precision, "decoder").inputs if spec.name == "key_cache.0"]
         self.dtype: np.dtype[Any] = np.dtype(caches[0].dtype)
+        self.spares = Spares(self.memory, self.dtype)
         pairs = [(f"{{}}key{{}}.{i}", f"{{}}value{{}}.{i}") for i in range(self.num_layers)]
         flat = [template for pair in pairs for template in pair]
         self.cache_names = [template.format("", "_cache") for template in flat]

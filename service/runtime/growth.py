@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ from service.runtime.memory import Block, Memory
 
 _ROWS = 8
 
-_MAX_SPARES = 2
-_MAX_SPARE_BYTES = 64 * 2**20
-"""Growing a block of this size is rare, and its memory is missed elsewhere."""
+_MAX_SPARE_BYTES = 256 * 2**20
+"""Of all that one model's tables have given back; beyond this, memory is missed elsewhere."""
 
 
 def bucket(length: int, limit: int) -> int:
@@ -31,41 +31,66 @@ def row_bucket(num_rows: int, limit: int) -> int:
     return min(limit, -(-num_rows // _ROWS) * _ROWS)
 
 
-class Blocks:
-    """Blocks for the tables of one kind. What one has outgrown serves the next in the processor's memory.
+class Spares:
+    """Memory that tables have given back, for the next that need some; all tables of a model share it, threads too.
 
-    There, fresh pages cost more than what is copied into them. What is left in them is finite, so that a weight of zero
-    wipes it out. On a device ONNX Runtime keeps what is freed.
+    In the processor's memory fresh pages cost more than what is copied into them, on a virtual machine ten times as
+    much. What is left in a spare block is finite, so that a weight of zero wipes it out. On a device ONNX Runtime keeps
+    what is freed.
     """
 
-    def __init__(self, memory: Memory, num_layers: int, width: int, dtype: np.dtype[Any], max_rows: int) -> None:
-        self._memory, self._num_layers, self._width, self._dtype = memory, num_layers, width, dtype
-        self._max_rows = max_rows
-        self._spares: list[Block] = []
+    def __init__(self, memory: Memory, dtype: np.dtype[Any]) -> None:
+        self.memory, self.dtype = memory, dtype
+        self._blocks: list[Block] = []
+        self._lock = threading.Lock()
+
+    def take(self, num_numbers: int) -> Block | None:
+        """The smallest block that holds so many numbers."""
+        with self._lock:
+            fitting = [block for block in self._blocks if block.num_numbers >= num_numbers]
+            if not fitting:
+                return None
+            smallest = min(fitting, key=lambda block: block.num_numbers)
+            self._blocks = [block for block in self._blocks if block is not smallest]
+            return smallest
+
+    def give(self, block: Block) -> None:
+        """Take a block that nothing uses any more; where that makes too much, what lay here longest goes."""
+        if not self.keeps(block.num_numbers):
+            return
+        with self._lock:
+            self._blocks.append(block)
+            while sum(spare.num_numbers for spare in self._blocks) * self.dtype.itemsize > _MAX_SPARE_BYTES:
+                self._blocks.pop(0)
+
+    def keeps(self, num_numbers: int) -> bool:
+        """Whether a block of so many numbers would be kept."""
+        return self.memory.name == "cpu" and num_numbers * self.dtype.itemsize <= _MAX_SPARE_BYTES
+
+
+class Blocks:
+    """Blocks for the tables of one kind, which go to and come from `spares`."""
+
+    def __init__(self, spares: Spares, num_layers: int, width: int, max_rows: int) -> None:
+        self._spares, self._num_layers, self._width, self._max_rows = spares, num_layers, width, max_rows
 
     def allocate(self, num_rows: int, capacity: int) -> Block:
         """A block for so many rows, or some more, of so many positions."""
         shape = (self._num_layers, row_bucket(num_rows, self._max_rows), capacity, self._width)
-        fitting = [block for block in self._spares if block.num_numbers >= math.prod(shape)]
-        if fitting:
-            smallest = min(fitting, key=lambda block: block.num_numbers)
-            self._spares = [block for block in self._spares if block is not smallest]
-            return smallest.view(shape)
-        if not self._keeps(math.prod(shape)):
-            return self._memory.allocate(shape, self._dtype)
+        spares = self._spares
+        spare = spares.take(math.prod(shape))
+        if spare is not None:
+            return spare.view(shape)
+        if not spares.keeps(math.prod(shape)):
+            return spares.memory.allocate(shape, spares.dtype)
         # Room for the next sizes as well: pages that are not touched are not taken.
         roomy = (*shape[:2], 1 << (capacity - 1).bit_length(), shape[3])
-        return self._memory.allocate(roomy, self._dtype).view(shape)
+        return spares.memory.allocate(roomy, spares.dtype).view(shape)
 
-    def release(self, block: Block) -> None:
+    def release(self, block: Block | None) -> None:
         """Take a block back that nothing uses any more."""
-        if self._keeps(block.num_numbers):
-            self._spares.append(block)
-            self._spares.sort(key=lambda spare: spare.num_numbers, reverse=True)
-            del self._spares[_MAX_SPARES:]
-
-    def _keeps(self, num_numbers: int) -> bool:
-        return self._memory.name == "cpu" and num_numbers * self._dtype.itemsize <= _MAX_SPARE_BYTES
+        if block is not None:
+            self._spares.give(block)
 
 
 def reserve(block: Block | None, num_rows: int, capacity: int, blocks: Blocks, num_used: int | None = None) -> Block:

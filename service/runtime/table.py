@@ -27,7 +27,7 @@ class OnnxRowTable:
 
     def __init__(self, graphs: DecoderGraphs, max_rows: int, beam_size: int) -> None:
         self._graphs, self._beam_size = graphs, beam_size
-        self._blocks = Blocks(graphs.memory, 2 * graphs.num_layers, graphs.width, graphs.dtype, max_rows)
+        self._blocks = Blocks(graphs.spares, 2 * graphs.num_layers, graphs.width, max_rows)
         self.cache: Block | None = None
         self.cross: Block | None = None
         self._scratch: Block | None = None
@@ -91,6 +91,11 @@ class OnnxRowTable:
             self.cache = self._reserve(self.cache, (destination + 1) * size, self._capacity(length))
             for beam in range(size):
                 self.cache.copy_row(destination * size + beam, other.cache, source * size + beam, length)
+
+    def release(self) -> None:
+        for block in (self.cache, self.cross):
+            self._blocks.release(block)
+        self.cache = self.cross = None
 
     def _capacity(self, length: int) -> int:
         return bucket(length, self._graphs.max_target_tokens)

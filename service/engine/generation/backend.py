@@ -66,6 +66,10 @@ class GenerationTable(Protocol):
         """All that is still of use lies in the first `num_rows` rows and `length` positions."""
         ...
 
+    def release(self) -> None:
+        """Give back all memory: the table is empty, and not used any more."""
+        ...
+
 
 class GenerationBackend(Protocol):
     """A loaded decoder. Several threads may use it at once, each with tables of its own."""

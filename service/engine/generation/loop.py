@@ -272,5 +272,8 @@ class GenerationLoop:
 
     def _drop_empty(self) -> None:
         """Give back the memory of tables that are done, but keep the last one: the next request may well be alike."""
-        if self.active_rows:
-            self._batches = {capacity: batch for capacity, batch in self._batches.items() if not batch.is_empty}
+        if not self.active_rows:
+            return
+        for capacity, batch in list(self._batches.items()):
+            if batch.is_empty:
+                self._batches.pop(capacity).table.release()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.runtime import growth
-from service.runtime.growth import Blocks, cut, reserve
+from service.runtime.growth import Blocks, Spares, cut, reserve
 from service.runtime.memory import HostBlock, HostMemory
 from tests.service.runtime.blocks import HostCudaMemory
 
@@ -14,7 +14,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def host_blocks(max_rows: int = 16) -> Blocks:
-    return Blocks(HostMemory(), 2, 4, FLOAT32, max_rows)
+    return Blocks(Spares(HostMemory(), FLOAT32), 2, 4, max_rows)
 
 
 def fill(block: object) -> HostBlock:
@@ -59,28 +59,46 @@ def test_a_view_knows_the_size_of_its_memory() -> None:
     assert wide.pointer(0) == narrow.pointer(0)
 
 
-def test_the_smallest_spare_that_fits_is_taken_and_only_two_are_kept() -> None:
+def test_the_smallest_spare_that_fits_is_taken() -> None:
     blocks = host_blocks()
-    spares = [blocks.allocate(8, capacity) for capacity in (8, 32, 64)]
+    spares = [blocks.allocate(8, capacity) for capacity in (32, 8, 64)]
     addresses = [spare.pointer(0) for spare in spares]
     for spare in spares:
         blocks.release(spare)
-    assert blocks.allocate(8, 8).pointer(0) == addresses[1]
-    assert blocks.allocate(8, 8).pointer(0) == addresses[2]
+    assert [blocks.allocate(8, 8).pointer(0) for _ in range(3)] == [addresses[1], addresses[0], addresses[2]]
+
+
+def test_tables_of_one_model_share_what_they_give_back() -> None:
+    spares = Spares(HostMemory(), FLOAT32)
+    first, second = (Blocks(spares, num_layers, 4, 16) for num_layers in (2, 4))
+    block = first.allocate(8, 64)
+    first.release(block)
+    assert second.allocate(8, 32).pointer(0) == block.pointer(0)
+
+
+def test_of_too_much_memory_what_was_given_back_first_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = host_blocks()
+    spares = [blocks.allocate(8, 8) for _ in range(3)]
+    monkeypatch.setattr(growth, "_MAX_SPARE_BYTES", 2 * spares[0].num_numbers * 4)
+    for spare in spares:
+        blocks.release(spare)
+    again = {blocks.allocate(8, 8).pointer(0) for _ in range(2)}
+    assert again == {spare.pointer(0) for spare in spares[1:]}
 
 
 def test_large_blocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "_MAX_SPARE_BYTES", 2 * 8 * 8 * 4 * 4)
-    blocks = host_blocks()
+    spares = Spares(HostMemory(), FLOAT32)
+    blocks = Blocks(spares, 2, 4, 16)
     large = blocks.allocate(8, 9)
     assert large.num_numbers == 2 * 8 * 9 * 4  # and have no room to spare
     blocks.release(large)
-    assert blocks._spares == []
+    assert spares.take(1) is None
 
 
 def test_a_device_keeps_its_memory_itself() -> None:
     memory = HostCudaMemory("cuda")
-    blocks = Blocks(memory, 2, 4, FLOAT32, 16)
+    blocks = Blocks(Spares(memory, FLOAT32), 2, 4, 16)
     blocks.release(blocks.allocate(8, 24))
     blocks.allocate(8, 24)
     assert [value.array.shape for value in memory.values] == [(2, 8, 24, 4)] * 2
