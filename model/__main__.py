@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from model.blend import add_blend
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.config import ConfigError
 from model.data import DataError
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     add_evaluate_alignment(commands, _device)
     add_import(commands)
+    add_blend(commands)
     return parser
 
 

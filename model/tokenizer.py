@@ -71,7 +71,11 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write the `tokenizer.json`."""
-        path.write_text(self._backend.to_str(pretty=True) + "\n", encoding="utf-8")
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """The text of the `tokenizer.json`."""
+        return f"{self._backend.to_str(pretty=True)}\n"
 
     @property
     def vocab_size(self) -> int:
