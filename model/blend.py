@@ -37,10 +37,10 @@ def blend(first: Checkpoint, second: Checkpoint, share: float) -> Checkpoint:
     model.load_state_dict(
         {name: weights[name].lerp(tensor, share) for name, tensor in second.model.state_dict().items()}
     )
+    # Scores and the choice of an alignment were measured on the second's own weights.
     training = {key: value for key, value in second.metadata.get("training", {}).items() if key != "scores"}
     origin = {"name": first.metadata.get("name"), "share": 1.0 - share}
     metadata = {**second.metadata, "training": {**training, "blended_with": origin}}
-    # Both belong to the second's own weights.
     metadata.pop("alignment", None)
     return dataclasses.replace(second, model=model, metadata=metadata)
 
