@@ -33,10 +33,15 @@ class Product(NamedTuple):
 
     @property
     def weight(self) -> ir.Value:
-        """The matrix."""
+        """The matrix, (K,N) or transposed."""
         value = self.node.inputs[1]
         assert value is not None
         return value
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the matrix is (N,K)."""
+        return self.node.op_type == "Gemm" and self.node.attributes["transB"].as_int() == 1
 
 
 def as_product(node: ir.Node) -> Product | None:
@@ -80,6 +85,12 @@ def module_name(weight: ir.Value, weights: StoredWeights) -> str:
     return name
 
 
+def weight_name(weight: ir.Value, weights: StoredWeights) -> str:
+    """That of the stored tensor, under which equal weights are quantised once, or of the derived value."""
+    found = None if weight.producer() else weights.find(numbers(weight))
+    return found[0] if found else str(weight.name)
+
+
 def numbers(value: ir.Value | None) -> Array:
     """What a constant holds."""
     assert value is not None
@@ -121,3 +132,13 @@ def replace_constants(product: Product, weight: ir.Value, bias: ir.Value | None 
         adding = product.nodes[0]
         place = next(index for index, operand in enumerate(adding.inputs) if operand is product.bias)
         adding.replace_input_with(place, bias)
+
+
+def replace_product(graph: ir.Graph, product: Product, node: ir.Node) -> None:
+    """Put `node`, whose first output is the result, in the place of the product and of its bias."""
+    old, new = product.result, node.outputs[0]
+    graph.insert_before(product.nodes[0], node)
+    new.name, new.type, new.shape = old.name, old.type, old.shape
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    for replaced in product.nodes:
+        graph.remove(replaced, safe=True)

@@ -14,7 +14,15 @@ import numpy as np
 import onnx_ir as ir
 
 from export.calibration import PROJECTION, Range
-from export.derived import Product, as_product, constant, module_name, numbers
+from export.derived import (
+    Product,
+    as_product,
+    constant,
+    module_name,
+    numbers,
+    replace_product,
+    weight_name,
+)
 from export.weights import StoredWeights
 
 MICROSOFT = "com.microsoft"
@@ -39,10 +47,10 @@ def quantize(model: ir.Model, weights: StoredWeights, ranges: Mapping[str, Range
         if product is None:
             continue
         left, weight = product.left, product.weight
-        name = _weight_name(weight, weights)
-        key = (name, _is_transposed(node))
+        name = weight_name(weight, weights)
+        key = (name, product.is_transposed)
         if key not in quantized_weights:
-            quantized_weights[key] = _quantize_weight(graph, node, weight, _is_transposed(node), name)
+            quantized_weights[key] = _quantize_weight(graph, node, weight, product.is_transposed, name)
         span = ranges[_module_name(weight, weights)]
         if (left.name, span) not in quantized_inputs:
             quantized_inputs[left.name, span] = _quantize_input(graph, node, left, span)
@@ -55,12 +63,6 @@ class _Quantized(NamedTuple):
     integers: ir.Value
     scale: ir.Value
     zero_point: ir.Value
-
-
-def _weight_name(weight: ir.Value, weights: StoredWeights) -> str:
-    """That of the stored tensor, under which equal weights are quantised once, or of the derived value."""
-    found = None if weight.producer() else weights.find(numbers(weight))
-    return found[0] if found else str(weight.name)
 
 
 def _module_name(weight: ir.Value, weights: StoredWeights) -> str:
@@ -87,10 +89,6 @@ def _quantize_input(graph: ir.Graph, node: ir.Node, states: ir.Value, span: Rang
     return _Quantized(quantized.outputs[0], step, zero)
 
 
-def _is_transposed(node: ir.Node) -> bool:
-    return node.op_type == "Gemm" and node.attributes["transB"].as_int() == 1
-
-
 def _quantize_weight(graph: ir.Graph, user: ir.Node, weight: ir.Value, transposed: bool, name: str) -> _Quantized:
     """The int8 form (K,N) of `weight` and its scales (N); `transposed` says that the weight is (N,K)."""
     name = f"{name}.int8"
@@ -114,9 +112,4 @@ def _substitute(graph: ir.Graph, product: Product, left: _Quantized, right: _Qua
     """Put one MatMulIntegerToFloat in the place of the product and its bias."""
     inputs = [left.integers, right.integers, left.scale, right.scale, left.zero_point, None, product.bias]
     node = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, name=f"{product.node.name}.int8")
-    old, new = product.result, node.outputs[0]
-    graph.insert_before(product.nodes[0], node)
-    new.name, new.type, new.shape = old.name, old.type, old.shape
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    for replaced in product.nodes:
-        graph.remove(replaced, safe=True)
+    replace_product(graph, product, node)
