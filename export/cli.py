@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         choices=tuple(COMPUTE_DTYPES),
         help="a precision to include, can be given several times; they share one weights file "
-        f"(default: {' and '.join(ExportOptions.precisions)}; fp16 is for GPUs)",
+        f"(default: {' and '.join(ExportOptions.precisions)}; int4 is for decoders, fp16 for GPUs)",
     )
     parser.add_argument("--name", help="name of the bundle in the API and in metrics (default: the folder's name)")
     parser.add_argument(

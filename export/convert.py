@@ -37,6 +37,7 @@ from export.parity import check_parity
 from export.parity_encoder import check_encoder_parity
 from export.projections import fold_scales, part_projections
 from export.quantize import quantize
+from export.quantize_blocks import quantize_blocks
 from export.trace import trace
 from export.weights import WEIGHTS_NAME, Array, StoredWeights, WeightFile, bind_weights
 from model.checkpoint import Checkpoint
@@ -47,7 +48,7 @@ TOKENIZER_NAME = "tokenizer.json"
 _OWN_FIELDS = ("task", "languages", "directions", "training", "embedding", "generation", "alignment")
 """What the manifest has a place of its own for; the rest of the checkpoint's metadata is provenance."""
 
-COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "fp16": "float16"}
+COMPUTE_DTYPES: dict[str, DType] = {"fp32": "float32", "int8": "float32", "int4": "float32", "fp16": "float16"}
 """The precisions that can be exported, and the type of the caches and of what is not quantised in each."""
 
 
@@ -101,6 +102,12 @@ def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Non
     unknown = [name for name in options.precisions if name not in COMPUTE_DTYPES]
     if unknown or not options.precisions:
         raise ExportError(f"precision {', '.join(unknown) or 'missing'}: allowed are {', '.join(COMPUTE_DTYPES)}")
+    if "int4" in options.precisions and checkpoint.config.architecture == "encoder":
+        allowed = ", ".join(name for name in COMPUTE_DTYPES if name != "int4")
+        raise ExportError(
+            "precision int4 is for decoders, whose steps wait for weights; an encoder reads many rows at a time, where "
+            f"int8 is faster and nearer: allowed are {allowed}"
+        )
     if not 1 <= options.num_candidates <= checkpoint.config.vocab_size:
         raise ExportError(
             f"{options.num_candidates} candidates a step cannot be chosen, "
@@ -156,7 +163,9 @@ def _write_graphs(
                 if definition.name == "encoder":
                     part_projections(graph, weights)
                 fold_scales(graph, weights)
-                if precision == "int8":
+                if precision == "int4" and definition.name == "decoder":
+                    quantize_blocks(graph, weights)
+                elif precision in ("int8", "int4"):  # an encoder reads many rows at a time, where int8 is the faster
                     quantize(graph, weights, _ranges(checkpoint, graph, weights, options.calibration))
                 bind_weights(graph, weights, file)
                 name = f"{definition.name}.{precision}.onnx"

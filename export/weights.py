@@ -25,8 +25,8 @@ ALIGNMENT = 64
 MAX_INLINE_BYTES = 4096
 """Constants up to this size (axes, scalars) stay in the graph; a larger one must be a weight of the checkpoint."""
 
-ADDED_SUFFIXES = (".scale", ".zero_point")
-"""How the constants end that `export.quantize` adds to a graph."""
+ADDED_SUFFIXES = (".scale", ".zero_point", ".int4")
+"""How the constants end that `export.quantize` and `export.quantize_blocks` add to a graph."""
 
 Array = NDArray[Any]
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -107,8 +107,8 @@ def _key(values: Array) -> tuple[tuple[int, ...], bytes]:
 def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> None:
     """Move the weights that `model` holds in memory to `file`, with a Cast behind those stored in another type.
 
-    Constants that the exporter added (scales) go to the file as they are. Raises WeightError with every large constant
-    of the traced graph that is no weight.
+    Constants that the exporter added (scales, packed weights) go to the file as they are. Raises WeightError with every
+    large constant of the traced graph that is no weight.
     """
     strangers = []
     graph = model.graph

@@ -41,7 +41,7 @@ def checkpoint(tokenizer: Tokenizer) -> Checkpoint:
 def bundle_folder(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of all precisions, exported once. Tests that damage it use `copy_of_bundle`."""
     folder = tmp_path_factory.mktemp("bundles") / "tiny"
-    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32", "int8", "fp16")))
+    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32", "int8", "int4", "fp16")))
     return folder
 
 

@@ -14,6 +14,7 @@ from export.calibration import activation_ranges
 from export.graphs import TORCH_DTYPES, GraphDefinition, graph_definitions
 from export.manifest import DType, GraphSpec, PrecisionSpec
 from export.quantize import quantize
+from export.quantize_blocks import quantize_blocks
 from export.trace import trace
 from export.weights import StoredWeights, WeightFile, bind_weights
 from model.config import ModelConfig
@@ -75,7 +76,9 @@ def exported(
     model = make(**changes)
     weights, file, specs = stored(model), WeightFile(folder), {}
     for definition, graph in traced(make, pooling=pooling, **changes):
-        if precision == "int8":
+        if precision == "int4" and definition.name == "decoder":
+            quantize_blocks(graph, weights)
+        elif precision in ("int8", "int4"):
             quantize(graph, weights, activation_ranges(model))
         bind_weights(graph, weights, file)
         ir.save(graph, folder / f"{definition.name}.onnx")

@@ -28,7 +28,7 @@ def edited(folder: Path, edit: Edit) -> Path:
 def test_load_bundle_gives_paths_and_configuration(bundle_folder: Path) -> None:
     bundle = load_bundle(bundle_folder)
     assert bundle.name == "tiny"
-    assert bundle.precisions == ("fp32", "int8", "fp16")
+    assert bundle.precisions == ("fp32", "int8", "int4", "fp16")
     assert bundle.graph_path("int8", "decoder").is_file()
     assert bundle.tokenizer_path.is_file()
     assert bundle.config.d_model == 16
@@ -39,8 +39,8 @@ def test_load_bundle_gives_paths_and_configuration(bundle_folder: Path) -> None:
 
 
 def test_unknown_precision_names_those_there_are(bundle_folder: Path) -> None:
-    with pytest.raises(BundleError, match=r"no precision 'int4', only fp32, int8, fp16.*--precision int4"):
-        load_bundle(bundle_folder).graph_path("int4", "decoder")
+    with pytest.raises(BundleError, match=r"no precision 'fp8', only fp32, int8, int4, fp16.*--precision fp8"):
+        load_bundle(bundle_folder).graph_path("fp8", "decoder")
 
 
 def test_unknown_graph_names_those_there_are(bundle_folder: Path) -> None:

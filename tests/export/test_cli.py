@@ -48,7 +48,7 @@ def test_missing_checkpoint_is_one_clear_line(tmp_path: Path, capsys: pytest.Cap
 
 def test_unknown_precision_lists_what_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main([str(tmp_path), str(tmp_path / "bundle"), "--precision", "int4"])
+        main([str(tmp_path), str(tmp_path / "bundle"), "--precision", "fp8"])
     assert caught.value.code == 2
     assert "choose from" in capsys.readouterr().err
 
@@ -58,5 +58,5 @@ def test_help_reads_well(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    for word in ("CHECKPOINT", "BUNDLE", "--precision", "--force", "fp16 is for GPUs"):
+    for word in ("CHECKPOINT", "BUNDLE", "--precision", "--force", "int4 is for decoders, fp16"):
         assert word in text

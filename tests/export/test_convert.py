@@ -12,6 +12,7 @@ import pytest
 
 from export.bundle import load_bundle
 from export.convert import ExportError, ExportOptions, export_bundle
+from export.quantize_blocks import BLOCK_SIZE
 from model.checkpoint import Checkpoint
 
 
@@ -42,8 +43,11 @@ def test_precisions_share_each_weight(bundle_folder: Path) -> None:
 def test_weights_file_holds_each_weight_once_in_its_own_type(checkpoint: Checkpoint, bundle_folder: Path) -> None:
     half_floats = sum(tensor.numel() for tensor in checkpoint.model.state_dict().values())
     positions = sum(buffer.numel() for buffer in checkpoint.model.buffers())
-    padding = 64 * (len(checkpoint.model.state_dict()) + 1)
-    assert (bundle_folder / "weights.bin").stat().st_size <= 2 * half_floats + 4 * positions + padding
+    places = external_places(graphs_of(bundle_folder)["decoder.int4.onnx"])
+    packed = sum(length for name, (_, length) in places.items() if ".int4" in name)
+    assert packed >= checkpoint.config.vocab_size * BLOCK_SIZE // 2
+    padding = 64 * (len(checkpoint.model.state_dict()) + len(places))
+    assert (bundle_folder / "weights.bin").stat().st_size <= 2 * half_floats + 4 * positions + packed + padding
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
@@ -79,7 +83,7 @@ def test_step_graph_has_no_shuffling_of_states(bundle_folder: Path) -> None:
 
 def test_same_checkpoint_gives_the_same_bytes(checkpoint: Checkpoint, bundle_folder: Path, tmp_path: Path) -> None:
     again = tmp_path / "elsewhere" / "tiny"
-    export_bundle(checkpoint, again, ExportOptions(precisions=("fp32", "int8", "fp16")))
+    export_bundle(checkpoint, again, ExportOptions(precisions=("fp32", "int8", "int4", "fp16")))
     names = sorted(path.name for path in bundle_folder.iterdir())
     assert names == sorted(path.name for path in again.iterdir())
     for name in names:
@@ -100,6 +104,7 @@ def test_manifest_matches_graphs(bundle_folder: Path) -> None:
     assert {spec.name: spec.shape for spec in decoder.outputs}["candidate_ids"] == ("batch", "candidates")
     assert bundle.manifest.parity["fp32"].token_agreement == 1.0
     assert (bundle.manifest.parity["int8"].relative_error or 1.0) < 0.1
+    assert (bundle.manifest.parity["int4"].relative_error or 1.0) < 0.15
 
 
 def test_row_of_an_int8_batch_equals_the_row_alone(bundle_folder: Path) -> None:
@@ -123,7 +128,7 @@ def test_force_does_not_replace_what_is_no_bundle(checkpoint: Checkpoint, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ExportOptions(precisions=("fp8",)), "precision fp8: allowed are fp32, int8, fp16"),
+        (ExportOptions(precisions=("fp8",)), "precision fp8: allowed are fp32, int8, int4, fp16"),
         (ExportOptions(precisions=()), "precision missing"),
         (ExportOptions(num_candidates=0), "0 candidates a step cannot be chosen, allowed: 1 to"),
         (ExportOptions(num_candidates=10**6), "allowed: 1 to"),

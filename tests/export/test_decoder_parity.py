@@ -11,6 +11,7 @@ import pytest
 from export.parity import check_parity
 from model.rotary import RotaryScaling
 from tests.export.models import exported, make_model, traced
+from tests.export.rounded import rounded_decoder
 
 DECODER: dict[str, Any] = {"architecture": "decoder", "num_encoder_layers": 0, "num_decoder_layers": 2}
 LLAMA: dict[str, Any] = DECODER | {
@@ -54,6 +55,18 @@ def test_int8_stays_near(tmp_path: Path, name: str) -> None:
     report = check_parity(model, tmp_path, "int8", precision, 16)
     assert report.relative_error is not None
     assert 0 < report.relative_error < 0.2  # sixteen channels average little of the rounding out
+
+
+@pytest.mark.parametrize("name", ["llama", "bias-tied", "head-norm", "gpt2"])
+def test_int4_computes_with_rounded_weights_and_inputs_and_stays_near(tmp_path: Path, name: str) -> None:
+    model, precision = exported(tmp_path, make_model, "int4", **OPTIONS[name])
+    rounded = check_parity(rounded_decoder(model), tmp_path, "int4", precision, 16)
+    assert rounded.relative_error is not None
+    assert rounded.relative_error < 1e-3  # a number between two steps may fall to either
+    assert rounded.token_agreement == rounded.sentence_agreement == 1.0
+    report = check_parity(model, tmp_path, "int4", precision, 16)
+    assert report.relative_error is not None
+    assert 0.01 < report.relative_error < 0.3  # sixteen channels average little of the rounding out
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

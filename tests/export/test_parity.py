@@ -60,6 +60,14 @@ def test_int8_stays_near(tmp_path: Path, options: dict[str, Any]) -> None:
     assert 0 < report.relative_error < 0.15  # sixteen channels average little of the rounding out
 
 
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=["tied", "untied"])
+def test_int4_decoders_of_an_int8_encoder_stay_near(tmp_path: Path, options: dict[str, Any]) -> None:
+    model, precision = exported(tmp_path, make_model, "int4", **options)
+    report = check_parity(model, tmp_path, "int4", precision, 16)
+    assert report.relative_error is not None
+    assert 0 < report.relative_error < 0.2
+
+
 def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path) -> None:
     model, precision = exported(tmp_path, make_model, **TWO_LAYERS)
     session = GraphSession(tmp_path / "decoder.onnx", precision.graphs["decoder"])
