@@ -41,10 +41,11 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where models run; auto takes CUDA when the runtime offers it."
     )
-    precision: Literal["auto", "fp32", "int8", "fp16"] = Field(
+    precision: Literal["auto", "fp32", "int8", "int4", "fp16"] = Field(
         "auto",
-        description="Precision of the graphs to load; auto takes the fastest of the bundle for the device, and for "
-        "embeddings the fastest with a smallest cosine of 0.99 in the bundle's parity report.",
+        description="Precision of the graphs to load; auto takes the fastest of the bundle for the device (on the CPU "
+        "int8, then int4, then fp32), and for embeddings the fastest with a smallest cosine of 0.99 in the bundle's "
+        "parity report.",
     )
     loops: int = Field(
         0, ge=0, description="Decoding loops for each model, sharing its weights; 0 takes one for each CPU core."

@@ -12,8 +12,8 @@ from service.settings import Settings
 
 Device = Literal["cpu", "cuda"]
 
-PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "fp32"), "cuda": ("fp16", "fp32")}
-"""What each device runs, the fastest first."""
+PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "int4", "fp32"), "cuda": ("fp16", "fp32")}
+"""What each device runs, the fastest first: int4 is faster than int8 for one stream only, and further from float32."""
 
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 

@@ -33,7 +33,11 @@ def test_cuda_without_its_runtime_says_what_to_install() -> None:
     ("device", "wanted", "held", "chosen"),
     [
         ("cpu", "auto", ("fp32", "int8", "fp16"), "int8"),
+        ("cpu", "auto", ("fp32", "int4", "int8"), "int8"),
+        ("cpu", "auto", ("fp32", "int4"), "int4"),
+        ("cpu", "int4", ("fp32", "int8", "int4"), "int4"),
         ("cpu", "auto", ("fp32",), "fp32"),
+        ("cuda", "auto", ("fp32", "int4"), "fp32"),
         ("cpu", "fp32", ("fp32", "int8"), "fp32"),
         ("cuda", "auto", ("fp32", "int8", "fp16"), "fp16"),
         ("cuda", "auto", ("fp32", "int8"), "fp32"),
@@ -55,7 +59,7 @@ def test_auto_takes_the_fastest_of_those_that_are_exact() -> None:
     [("cpu", "fp16", ("fp16", "fp32")), ("cpu", "int8", ("fp32",)), ("cpu", "auto", ("fp16",))],
 )
 def test_a_precision_that_cannot_be_had(device: Any, wanted: str, held: tuple[str, ...]) -> None:
-    with pytest.raises(StartupError, match=f"it holds {', '.join(held)}, and cpu runs int8, fp32"):
+    with pytest.raises(StartupError, match=f"it holds {', '.join(held)}, and cpu runs int8, int4, fp32"):
         choose_precision(bundle_of(*held), device, wanted)
 
 

@@ -47,5 +47,6 @@ def decoder() -> Transformer:
 def decoder_bundle(decoder: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("generation") / "tiny"
     tokenizer = train(["a b c"], 280)
-    export_bundle(Checkpoint(decoder, tokenizer, {"task": "generate"}), folder, ExportOptions(precisions=("fp32",)))
+    checkpoint = Checkpoint(decoder, tokenizer, {"task": "generate"})
+    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32", "int4")))
     return load_bundle(Path(folder))

@@ -21,6 +21,7 @@ from service.engine.sampling.options import SamplingOptions
 from service.engine.types import GenerationResult
 from service.runtime.decoder import OnnxGenerationBackend
 from service.runtime.memory import HostMemory, Memory
+from tests.export.rounded import rounded_decoder
 from tests.service.runtime.blocks import HostCudaMemory
 
 HEADER = tuple(7 + 13 * place % 250 for place in range(30))
@@ -67,9 +68,10 @@ def generate(
     num_loops: int = 1,
     memory: Memory | None = None,
     observer: NullObserver | None = None,
+    precision: str = "fp32",
 ) -> list[list[int]]:
     """The tokens of all requests, which come in three waves."""
-    backend = OnnxGenerationBackend(bundle, "fp32", memory=memory)
+    backend = OnnxGenerationBackend(bundle, precision, memory=memory)
 
     async def main() -> list[list[int]]:
         engine = GenerationEngine(backend, limits, num_loops, observer, capacities=(24, 48))
@@ -92,6 +94,10 @@ def generate(
 
 @pytest.fixture(scope="module")
 def expected(decoder: Transformer) -> list[list[int]]:
+    return greedy(decoder)
+
+
+def greedy(decoder: Transformer) -> list[list[int]]:
     """What the reference writes, greedily, with its end token."""
     outputs = []
     for request in requests_of(18, sampling=False):
@@ -109,6 +115,15 @@ def test_greedy_tokens_equal_the_references(
     found = generate(decoder_bundle, requests_of(18, sampling=False), MIXES[mix], memory=memory, observer=reuse)
     assert found == expected
     assert (reuse.num_tokens > 0) or mix in ("plain", "chunked")
+
+
+def test_int4_writes_what_the_reference_does_with_its_rounded_numbers_whatever_is_in_the_batch(
+    decoder_bundle: Bundle, decoder: Transformer, expected: list[list[int]]
+) -> None:
+    requests, rounded = requests_of(18, sampling=False), greedy(rounded_decoder(decoder))
+    assert rounded != expected
+    for mix in ("plain", "crowded"):
+        assert generate(decoder_bundle, requests, MIXES[mix], precision="int4") == rounded
 
 
 def test_several_loops(decoder_bundle: Bundle, expected: list[list[int]]) -> None:

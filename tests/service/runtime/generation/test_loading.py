@@ -19,8 +19,9 @@ from service.models import GenerationModel
 from service.settings import Settings
 
 
-def load(bundle: Bundle, **settings: int) -> GenerationModel:
-    model = load_model(bundle.path, "cpu", Settings(**settings), lambda _: NullObserver())  # type: ignore[arg-type]
+def load(bundle: Bundle, **settings: str | int) -> GenerationModel:
+    chosen = Settings.model_validate({"precision": "fp32"} | settings)
+    model = load_model(bundle.path, "cpu", chosen, lambda _: NullObserver())
     assert isinstance(model, GenerationModel)
     return model
 
@@ -34,6 +35,9 @@ def test_what_the_manifest_says_is_what_is_served(decoder_bundle: Bundle) -> Non
     assert model.info["architecture"] == "decoder"
     model = load(decoder_bundle, max_total_tokens=50, max_beam_size=4, max_alternatives=3)
     assert (model.max_total_tokens, model.max_beam_size) == (50, 4)
+    assert (
+        load(decoder_bundle, precision="auto").precision == load(decoder_bundle, precision="int4").precision == "int4"
+    )
 
 
 def test_a_loaded_model_is_healthy_and_writes(decoder_bundle: Bundle, decoder: Transformer) -> None:
