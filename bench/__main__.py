@@ -17,6 +17,7 @@ from bench.batches import BATCH_SIZES
 from bench.embed import EMBED_PARTS, EmbedOptions, run_embed
 from bench.generate import GENERATE_PARTS, GenerateOptions, run_generate
 from bench.generate_batches import STREAMS
+from bench.generate_models import OUR_PRECISIONS
 from bench.gpu_cli import add_gpu
 from bench.machine import num_cores
 from bench.models import PRECISIONS, BenchError
@@ -82,7 +83,7 @@ def _run_embed(flags: argparse.Namespace) -> dict[str, Any]:
 def _run_generate(flags: argparse.Namespace) -> dict[str, Any]:
     return run_generate(
         GenerateOptions(
-            precisions=flags.precision or PRECISIONS,
+            precisions=flags.precision,
             parts=flags.only or GENERATE_PARTS,
             streams=flags.streams or (_QUICK_STREAMS if flags.quick else None),
             num_threads=flags.threads,
@@ -183,7 +184,7 @@ def _add_generate(commands: Any) -> None:
         "onnxruntime-genai is measured where it is installed: pip install --no-deps onnxruntime-genai",
     )
     _add_choice(generate, "--only", GENERATE_PARTS, "measure only this part")
-    _add_choice(generate, "--precision", PRECISIONS, "only this precision")
+    _add_choice(generate, "--precision", OUR_PRECISIONS, "only this precision")
     _add_choice(generate, "--streams", STREAMS, "only so many streams at once")
     generate.set_defaults(run=_run_generate, draw=_draw_generate)
 

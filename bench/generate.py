@@ -14,7 +14,15 @@ from bench import generate_report as report
 from bench.decoding import Threads, thread_choices
 from bench.generate_arrivals import LOADS, BatchAtATime, GenerateLoad, Server, capacity, run_load
 from bench.generate_batches import STREAMS, Agreement, CaseResult, compare_outputs, run_cases
-from bench.generate_models import GENAI_PRECISIONS, SHAPES, PreparedDecoder, Shape, build_genai, prepare_decoder
+from bench.generate_models import (
+    GENAI_PRECISIONS,
+    OUR_PRECISIONS,
+    SHAPES,
+    PreparedDecoder,
+    Shape,
+    build_genai,
+    prepare_decoder,
+)
 from bench.generation import EngineGenerator, Generator, Prompt, random_prompts
 from bench.models import CACHE, PRECISIONS
 from bench.peers.ctranslate2_generator import Ctranslate2Generator
@@ -27,6 +35,8 @@ GENERATE_PARTS = (*SHAPES, "arrivals")
 _PROMPT_TOKENS, _NEW_TOKENS = 32, 64
 _COMPARED_PROMPTS = 4
 _STREAMS = {"gpt2": STREAMS, "llama": (1, 8)}
+_PRECISIONS = {"gpt2": PRECISIONS, "llama": OUR_PRECISIONS}
+"""What is measured unless something else is asked for: int4 where onnxruntime-genai has it too."""
 _TIMED_REFERENCE = "gpt2"
 """The model on which transformers is measured; on the other one it only tells what is right."""
 
@@ -37,7 +47,8 @@ _MIXED_PROMPTS, _MIXED_NEW_TOKENS = (8, 128), (8, 96)
 class GenerateOptions:
     """What to measure; see `python -m bench generate --help`."""
 
-    precisions: Sequence[str] = PRECISIONS
+    precisions: Sequence[str] | None = None
+    """None: with GPT-2 what all sides have, with Llama our int4 too."""
     parts: Sequence[str] = GENERATE_PARTS
     streams: Sequence[int] | None = None
     """None: all of STREAMS with GPT-2, the smaller ones with Llama, so that a run stays short."""
@@ -83,7 +94,7 @@ def run_generate(options: GenerateOptions) -> GenerateResults:
         if family in options.parts:
             _run_model(prepare_decoder(options.shapes[family], options.cache), options, results)
     if "arrivals" in options.parts:
-        results.loads = _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options)
+        _run_arrivals(prepare_decoder(options.shapes[SHAPES[0]], options.cache), options, results)
     print_left_out(results.left_out)
     results.seconds = time.perf_counter() - start
     print(f"\nall of it took {results.seconds:.0f} s")
@@ -118,9 +129,13 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[GenerateLoad]:
+def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions, results: GenerateResults) -> None:
     """All sides in the last precision, with a loop or worker for each thread, under one load after the other."""
-    threads, precision, name = Threads(options.num_threads, 1), options.precisions[-1], prepared.name
+    shared = [name for name in options.precisions or PRECISIONS if name in PRECISIONS]
+    if not shared:
+        results.left_out.append(f"arrivals in {', '.join(options.precisions or ())}: CTranslate2 has none of these")
+        return
+    threads, precision, name = Threads(options.num_threads, 1), shared[-1], prepared.name
     prompts = random_prompts(options.num_arrivals, prepared.shape.vocab_size, _MIXED_PROMPTS, _MIXED_NEW_TOKENS, seed=2)
     with ExitStack() as stack:
         ours = EngineGenerator(prepared.bundle, precision, threads)
@@ -138,12 +153,10 @@ def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions) -> list[G
         servers: list[Server] = [ours, *gathered]
         _freeze()
         report.print_load_header()
-        loads = []
         for share in options.loads:
             for server in servers:
-                loads.append(run_load(name, server, prompts, share, share * most))
-                report.print_load(loads[-1])
-        return loads
+                results.loads.append(run_load(name, server, prompts, share, share * most))
+                report.print_load(results.loads[-1])
 
 
 def compare_sides(sides: Sequence[Sequence[Generator]], prompts: Sequence[Prompt]) -> list[Agreement]:
@@ -158,9 +171,11 @@ def _sides(prepared: PreparedDecoder, options: GenerateOptions, left_out: list[s
     yield [TransformersGenerator(prepared.folder, options.num_threads, cache) for cache in CACHES]
     if prepared.name == "llama":
         yield from _genai_sides(prepared, options.num_threads, left_out)
-    for precision in options.precisions:
-        yield [Ctranslate2Generator(prepared.ctranslate2, precision, choice) for choice in threads]
-    for precision in options.precisions:
+    precisions = options.precisions or _PRECISIONS[prepared.name]
+    for precision in precisions:
+        if precision in PRECISIONS:
+            yield [Ctranslate2Generator(prepared.ctranslate2, precision, choice) for choice in threads]
+    for precision in precisions:
         yield [EngineGenerator(prepared.bundle, precision, choice) for choice in threads]
 
 

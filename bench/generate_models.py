@@ -18,7 +18,7 @@ import torch
 import transformers
 from tokenizers import models, pre_tokenizers
 
-from bench.models import CACHE, BenchError, export, word
+from bench.models import CACHE, PRECISIONS, BenchError, export, word
 from model.checkpoint import save_checkpoint
 from model.importing.convert import import_checkpoint
 
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 SHAPES = ("gpt2", "llama")
 
 GENAI_PRECISIONS = ("fp32", "int4")
+OUR_PRECISIONS = (*PRECISIONS, "int4")
+"""CTranslate2 has no int4 for processors, so ours stands beside onnxruntime-genai's."""
 
 _END = "<|endoftext|>"
 _END_ID = 0
@@ -86,7 +88,7 @@ def prepare_decoder(shape: Shape, cache: Path = CACHE) -> PreparedDecoder:
     if not (prepared.bundle / "manifest.json").is_file():
         checkpoint = place / "checkpoint"
         save_checkpoint(import_checkpoint(prepared.folder, name=prepared.name), checkpoint)
-        export(checkpoint, prepared.bundle, prepared.name)
+        export(checkpoint, prepared.bundle, prepared.name, OUR_PRECISIONS)
     if not (prepared.ctranslate2 / "model.bin").is_file():
         logger.info("converting %s for CTranslate2", prepared.folder)
         converter = ctranslate2.converters.TransformersConverter(str(prepared.folder))

@@ -253,7 +253,10 @@ def test_everything_is_measured_printed_and_drawn(
     assert [(case["model"], case["streams"]) for case in results["batches"]] == [*product(FAMILIES, (1, 8))]
     sides = {(side["side"], side["precision"]) for side in results["batches"][0]["sides"]}
     assert sides == {("transformers", "fp32"), *product(("ctranslate2", "polyhead"), ("fp32", "int8"))}
-    assert not [side for case in results["batches"][2:] for side in case["sides"] if side["side"] == "transformers"]
+    others = [(side["side"], side["precision"]) for case in results["batches"][2:] for side in case["sides"]]
+    assert "transformers" not in {name for name, _ in others}
+    assert ("polyhead", "int4") in others
+    assert ("ctranslate2", "int4") not in others
     assert [load["side"] for load in results["arrivals"]] == [
         "polyhead",
         "polyhead batch at a time",
@@ -265,6 +268,26 @@ def test_everything_is_measured_printed_and_drawn(
     has_genai = importlib.util.find_spec("onnxruntime_genai") is not None
     assert ("not measured: onnxruntime-genai int4: pip install" in printed) is not has_genai
     assert len(plot_generate(results, tmp_path)) == 2
+
+
+def test_int4_alone_is_measured_without_the_peer_that_has_none(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = GenerateOptions(
+        precisions=("int4",),
+        parts=("gpt2", "arrivals"),
+        streams=(1,),
+        rounds=1,
+        new_tokens=12,
+        shapes=SHAPES,
+        cache=cache,
+    )
+    results = run_generate(options).to_dict()
+    (case,) = results["batches"]
+    assert [(side["side"], side["precision"]) for side in case["sides"]] == [
+        ("transformers", "fp32"),
+        ("polyhead", "int4"),
+    ]
+    assert not results["arrivals"]
+    assert "not measured: arrivals in int4: CTranslate2 has none of these" in capsys.readouterr().out
 
 
 def test_what_was_measured_is_drawn_and_nothing_else(tmp_path: Path) -> None:
