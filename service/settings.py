@@ -48,9 +48,11 @@ class Settings(BaseSettings):
         "parity report.",
     )
     loops: int = Field(
-        0, ge=0, description="Decoding loops for each model, sharing its weights; 0 takes one for each CPU core."
+        0, ge=0, description="Loops of each model, sharing its weights; 0 takes as many as its threads leave cores for."
     )
-    threads: Count = Field(1, description="CPU threads of each decoding loop.")
+    threads: int = Field(
+        0, ge=0, description="CPU threads of each loop; 0 takes one, and for generation all cores, but at most 8."
+    )
 
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="Comma-separated keys, one of which a request must carry; none leaves the server open."
@@ -107,7 +109,7 @@ class Settings(BaseSettings):
     max_embedding_batch_tokens: int = Field(
         0,
         ge=0,
-        description="Most tokens, padding included, of one batch of embeddings; 0 takes 1024 on the CPU and 16384 on a "
+        description="Most tokens, padding included, of one batch of embeddings; 0 takes 512 on the CPU and 16384 on a "
         "GPU, or one input of the model's longest.",
     )
     max_rows: Count = Field(64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")

@@ -14,7 +14,7 @@ from model.tokenizer import TokenizerError
 from service.engine.observer import Observer
 from service.errors import StartupError
 from service.loading.attention import load_attention
-from service.loading.choices import Device, choose_device, choose_num_loops, usable_cores
+from service.loading.choices import Device, choose_cores, choose_device, usable_cores
 from service.loading.common import Loading
 from service.loading.embedding import load_embedding
 from service.loading.generation import load_generation
@@ -56,11 +56,18 @@ def load_model(path: Path, device: Device, settings: Settings, observer: Callabl
     task = bundle.manifest.task
     if task not in LOADERS:
         raise StartupError(f"bundle {path} is for the task {task!r}, this version serves: {', '.join(LOADERS)}")
-    num_loops = choose_num_loops(settings, device, usable_cores())
-    loading = Loading(bundle, device, num_loops, settings, observer(bundle.name))
+    cores = choose_cores(settings, task, device, usable_cores())
+    loading = Loading(bundle, device, cores, settings, observer(bundle.name))
     model = dataclasses.replace(LOADERS[task](loading), attention=load_attention(loading))
     logger.info(
         "loaded model",
-        extra={"model": model.name, "task": task, "device": device, "precision": model.precision, "loops": num_loops},
+        extra={
+            "model": model.name,
+            "task": task,
+            "device": device,
+            "precision": model.precision,
+            "loops": cores.num_loops,
+            "threads": cores.num_threads,
+        },
     )
     return model

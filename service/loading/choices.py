@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from export.bundle import Bundle
 from service.errors import StartupError
@@ -14,6 +14,9 @@ Device = Literal["cpu", "cuda"]
 
 PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "int4", "fp32"), "cuda": ("fp16", "fp32")}
 """What each device runs, the fastest first: int4 is faster than int8 for one stream only, and further from float32."""
+
+_MAX_THREADS = 8
+"""Threads of one loop where nobody says: each operator waits for the slowest of them."""
 
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 
@@ -46,11 +49,26 @@ def choose_precision(bundle: Bundle, device: Device, wanted: str, exact: Sequenc
     )
 
 
-def choose_num_loops(settings: Settings, device: Device, num_cores: int) -> int:
-    """Loops of one engine: those asked for, else one on a GPU, and on the CPU as many as the cores carry."""
-    if settings.loops:
-        return settings.loops
-    return 1 if device == "cuda" else max(1, num_cores // settings.threads)
+class Cores(NamedTuple):
+    """How an engine shares the processor: `num_loops` batches at a time, of `num_threads` threads each."""
+
+    num_loops: int
+    num_threads: int
+
+
+def choose_cores(settings: Settings, task: str, device: Device, num_cores: int) -> Cores:
+    """The loops and threads that are asked for; else those that are fastest for the task.
+
+    Texts to embed or translate come in batches enough for every core. A step of a generating model waits for its
+    weights, so all cores read them together (docs/decisions/0054-threads-of-generation.md).
+    """
+    if device == "cuda":
+        return Cores(settings.loops or 1, settings.threads or 1)
+    num_threads = settings.threads
+    if not num_threads:
+        num_threads = min(num_cores // (settings.loops or 1), _MAX_THREADS) if task == "generate" else 1
+    num_threads = max(1, num_threads)
+    return Cores(settings.loops or max(1, num_cores // num_threads), num_threads)
 
 
 def usable_cores() -> int:

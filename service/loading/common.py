@@ -11,7 +11,7 @@ from export.manifest import MANIFEST_NAME
 from model.tokenizer import Tokenizer
 from service.engine.observer import Observer
 from service.errors import StartupError
-from service.loading.choices import Device
+from service.loading.choices import Cores, Device
 from service.settings import Settings
 
 BackendT = TypeVar("BackendT")
@@ -22,7 +22,7 @@ class Loading(NamedTuple):
 
     bundle: Bundle
     device: Device
-    num_loops: int
+    cores: Cores
     settings: Settings
     observer: Observer
 
@@ -42,7 +42,7 @@ def open_backend(backend: Callable[[Bundle, str, str, int], BackendT], loading: 
     """`backend` of the bundle; StartupError when the runtime cannot load it."""
     bundle, device = loading.bundle, loading.device
     try:
-        return backend(bundle, precision, device, loading.settings.threads)
+        return backend(bundle, precision, device, loading.cores.num_threads)
     except Exception as error:  # ONNX Runtime raises classes of its own for each kind of fault
         raise StartupError(
             f"ONNX Runtime cannot load bundle {bundle.path} in {precision} on {device}: {error}"

@@ -15,14 +15,14 @@ from service.settings import Settings
 MIN_COSINE = 0.99
 """`auto` leaves out a precision whose embeddings were further than this from PyTorch's when it was exported."""
 
-_BATCH_TOKENS: dict[Device, int] = {"cpu": 1024, "cuda": 16_384}
-_OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 12, "cuda": 1024}
+_BATCH_TOKENS: dict[Device, int] = {"cpu": 512, "cuda": 16_384}
+_OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 16, "cuda": 1024}
 """docs/decisions/0041-embedding-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
 
 
 def load_embedding(loading: Loading) -> EmbeddingModel:
     """Raises BundleError, TokenizerError or StartupError."""
-    bundle, device, num_loops, settings, observer = loading
+    bundle, device, cores, settings, observer = loading
     manifest, embedding = bundle.manifest, bundle.manifest.embedding
     if embedding is None:
         raise BundleError(f"bundle {bundle.path} has no section embedding; export it again")
@@ -32,7 +32,7 @@ def load_embedding(loading: Loading) -> EmbeddingModel:
     engine = EmbeddingEngine(
         open_backend(OnnxEncoderBackend, loading, precision),
         limits,
-        num_loops=num_loops,
+        num_loops=cores.num_loops,
         observer=observer,
     )
     return EmbeddingModel(

@@ -17,14 +17,14 @@ _PROMPT_BATCH_TOKENS: dict[Device, int] = {"cpu": 256, "cuda": 4096}
 
 def load_generation(loading: Loading) -> GenerationModel:
     """Raises BundleError, TokenizerError or StartupError."""
-    bundle, device, num_loops, settings, observer = loading
+    bundle, device, cores, settings, observer = loading
     manifest, generation = bundle.manifest, bundle.manifest.generation
     precision = choose_precision(bundle, device, settings.precision)
     tokenizer = load_tokenizer(bundle)
     backend = open_backend(OnnxGenerationBackend, loading, precision)
     max_total_tokens = min(settings.max_total_tokens, backend.max_total_tokens)
     limits = generation_limits(settings, device, max_total_tokens, manifest.name)
-    engine = GenerationEngine(backend, limits, num_loops=num_loops, observer=observer)
+    engine = GenerationEngine(backend, limits, num_loops=cores.num_loops, observer=observer)
     return GenerationModel(
         name=manifest.name,
         tokenizer=tokenizer,

@@ -17,7 +17,7 @@ _OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 24, "cuda": 1024}
 
 def load_translation(loading: Loading) -> TranslationModel:
     """Raises BundleError, TokenizerError or StartupError."""
-    bundle, device, num_loops, settings, observer = loading
+    bundle, device, cores, settings, observer = loading
     manifest, languages = bundle.manifest, bundle.manifest.languages
     if languages is None:
         raise BundleError(f"bundle {bundle.path} names no languages; export it again")
@@ -31,7 +31,7 @@ def load_translation(loading: Loading) -> TranslationModel:
             max_waiting_tokens=settings.max_waiting_tokens,
             overhead_tokens=_OVERHEAD_TOKENS[device],
         ),
-        num_loops=num_loops,
+        num_loops=cores.num_loops,
         observer=observer,
     )
     return TranslationModel(

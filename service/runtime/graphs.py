@@ -34,8 +34,9 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    # A waiting thread that spins would take the core from the other loop.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Threads spin while they wait for the next operator, which is there sooner than they could be woken, but not from
+    # one run to the next, when Python wants the cores (docs/decisions/0054-threads-of-generation.md).
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     providers: list[Any] = ["CPUExecutionProvider"]
     if device == "cuda":
         # The default doubles the arena whenever it grows, and odd shapes make it grow for ever.

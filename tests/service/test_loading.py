@@ -8,7 +8,7 @@ import pytest
 
 from export.bundle import Bundle
 from service.errors import StartupError
-from service.loading.choices import choose_device, choose_num_loops, choose_precision
+from service.loading.choices import choose_cores, choose_device, choose_precision
 from service.settings import Settings
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -64,15 +64,22 @@ def test_a_precision_that_cannot_be_had(device: Any, wanted: str, held: tuple[st
 
 
 @pytest.mark.parametrize(
-    ("settings", "device", "num_cores", "num_loops"),
+    ("settings", "task", "device", "num_cores", "cores"),
     [
-        ({}, "cpu", 2, 2),
-        ({}, "cpu", 1, 1),
-        ({}, "cpu", 64, 64),
-        ({"threads": 4}, "cpu", 2, 1),
-        ({"loops": 3}, "cpu", 2, 3),
-        ({}, "cuda", 64, 1),
+        ({}, "translate", "cpu", 2, (2, 1)),
+        ({}, "embed", "cpu", 1, (1, 1)),
+        ({}, "translate", "cpu", 64, (64, 1)),
+        ({"threads": 4}, "embed", "cpu", 2, (1, 4)),
+        ({"loops": 3}, "translate", "cpu", 2, (3, 1)),
+        ({}, "translate", "cuda", 64, (1, 1)),
+        ({}, "generate", "cpu", 1, (1, 1)),
+        ({}, "generate", "cpu", 2, (1, 2)),
+        ({}, "generate", "cpu", 20, (2, 8)),
+        ({"threads": 1}, "generate", "cpu", 2, (2, 1)),
+        ({"loops": 4}, "generate", "cpu", 8, (4, 2)),
+        ({"loops": 4}, "generate", "cpu", 2, (4, 1)),
+        ({}, "generate", "cuda", 64, (1, 1)),
     ],
 )
-def test_loops(settings: dict[str, Any], device: Any, num_cores: int, num_loops: int) -> None:
-    assert choose_num_loops(Settings(**settings), device, num_cores) == num_loops
+def test_loops_and_threads(settings: dict[str, Any], task: str, device: Any, num_cores: int, cores: Any) -> None:
+    assert choose_cores(Settings(**settings), task, device, num_cores) == cores

@@ -217,6 +217,7 @@ def test_a_session_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     open_session(Path("decoder.onnx"), "cpu", 3)
     assert factory.providers == ["CPUExecutionProvider"]
     assert factory.options.intra_op_num_threads == 3
+    assert factory.options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert factory.disabled_optimizers == ["SkipLayerNormFusion"]
 
 
