@@ -18,6 +18,7 @@ from export.bundle import file_record, load_bundle
 from export.calibration import TEXTS, Range, activation_ranges, channel_ranges, text_ids
 from export.comparison import ParityError
 from export.equalize import equalize
+from export.flatten import flatten_products
 from export.graphs import TORCH_DTYPES, graph_definitions
 from export.manifest import (
     ARCHITECTURES,
@@ -167,6 +168,8 @@ def _write_graphs(
                     quantize_blocks(graph, weights)
                 elif precision in ("int8", "int4"):  # an encoder reads many rows at a time, where int8 is the faster
                     quantize(graph, weights, _ranges(checkpoint, graph, weights, options.calibration))
+                elif precision == "fp32" and definition.name == "encoder":
+                    flatten_products(graph)
                 bind_weights(graph, weights, file)
                 name = f"{definition.name}.{precision}.onnx"
                 ir.save(graph, folder / name)
