@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.decoding import thread_choices
 from bench.embed_models import PreparedEncoder
-from bench.embedding import EngineEncoder, TextEncoder, Vectors
+from bench.embedding import WINDOWS, EngineEncoder, TextEncoder, Vectors
 from bench.models import PRECISIONS, BenchError
 from bench.peers.ctranslate2_encoder import BATCH_TOKENS, Ctranslate2Encoder
 from bench.peers.sentence_transformers_encoder import BATCH_SIZES, SentenceTransformersEncoder
@@ -145,9 +145,10 @@ def _candidates(
         yield [partial(make, prepared, "fp32", size, num_threads, "onnx") for size in BATCH_SIZES]
     for precision in PRECISIONS:
         yield [
-            partial(Ctranslate2Encoder, prepared, precision, threads, tokens)
+            partial(Ctranslate2Encoder, prepared, precision, threads, tokens, window)
             for threads in thread_choices(num_threads)
             for tokens in BATCH_TOKENS
+            for window in WINDOWS
         ]
     for precision in PRECISIONS:
-        yield [partial(EngineEncoder, prepared, precision, num_threads)]
+        yield [partial(EngineEncoder, prepared, precision, num_threads, window) for window in WINDOWS]

@@ -22,7 +22,11 @@ from service.runtime.encoder import OnnxEncoderBackend
 Vectors = NDArray[np.float32]
 
 _MOST_TEXTS, _MOST_TOKENS = 8192, 1 << 20
-_BATCH_TOKENS = 1024
+
+WINDOWS = (256, _MOST_TEXTS)
+"""Texts that are tokenised at a time, while earlier ones are computed; that many are sorted by length."""
+
+_BATCH_TOKENS = 512
 """The server's default on a processor, see service.loading.embedding."""
 
 
@@ -45,9 +49,10 @@ class EngineEncoder:
 
     name = "polyhead"
 
-    def __init__(self, prepared: PreparedEncoder, precision: str, num_threads: int) -> None:
+    def __init__(self, prepared: PreparedEncoder, precision: str, num_threads: int, window: int = WINDOWS[0]) -> None:
         self.precision, self.threads = precision, Threads(num_threads, 1)
-        self.setting = f"{self.threads}"
+        self.setting = f"{self.threads}, {window} texts"
+        self._window = window
         self._tokenizer = Tokenizer.load(prepared.bundle / "tokenizer.json")
         self._limit = prepared.max_input_tokens
         limits = EmbeddingLimits(_BATCH_TOKENS, _MOST_TEXTS, _MOST_TOKENS)
@@ -61,8 +66,15 @@ class EngineEncoder:
         return [EmbeddingRequest(tuple(ids)) for ids in input_ids(self._tokenizer, texts, self._limit)]
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        results = self._events.run_until_complete(self.engine.run(self.requests(texts)))
-        return unit(np.stack([result.values for result in results]))
+        return unit(np.stack(self._events.run_until_complete(self._embed(texts))))
+
+    async def _embed(self, texts: Sequence[str]) -> list[Vectors]:
+        """Not normalised; the engine works on what came first while the rest is tokenised, as it does for a server."""
+        calls = []
+        for start in range(0, len(texts), self._window):
+            requests = await asyncio.to_thread(self.requests, texts[start : start + self._window])
+            calls.append(asyncio.create_task(self.engine.run(requests)))
+        return [result.values for results in await asyncio.gather(*calls) for result in results]
 
     def close(self) -> None:
         self.engine.close()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import ctranslate2
 import numpy as np
 
 from bench.decoding import Threads
 from bench.embed_models import PreparedEncoder
-from bench.embedding import Vectors, unit
+from bench.embedding import WINDOWS, Vectors, unit
 from bench.models import BenchError
 from bench.peers.ctranslate2_decoder import COMPUTE_TYPES
 from model.embedding import input_ids
@@ -21,15 +21,25 @@ BATCH_TOKENS = (256, 512, 1024)
 
 
 class Ctranslate2Encoder:
-    """`threads.workers` batches at a time, of up to `batch_tokens` padded tokens, taken from texts sorted by length."""
+    """`threads.workers` batches at a time, of up to `batch_tokens` padded tokens, taken from texts sorted by length.
+
+    `window` texts are tokenised and sorted at a time, while earlier ones are computed.
+    """
 
     name = "ctranslate2"
 
-    def __init__(self, prepared: PreparedEncoder, precision: str, threads: Threads, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        prepared: PreparedEncoder,
+        precision: str,
+        threads: Threads,
+        batch_tokens: int,
+        window: int = WINDOWS[-1],
+    ) -> None:
         if prepared.checkpoint.metadata["embedding"]["pooling"] != "mean":
             raise BenchError("CTranslate2 is compared on models with mean pooling only")
-        self.precision, self.setting = precision, f"{threads}, {batch_tokens} tokens"
-        self._batch_tokens, self._limit = batch_tokens, prepared.max_input_tokens
+        self.precision, self.setting = precision, f"{threads}, {batch_tokens} tokens of {window} texts"
+        self._batch_tokens, self._window, self._limit = batch_tokens, window, prepared.max_input_tokens
         self._tokenizer = Tokenizer.load(prepared.bundle / "tokenizer.json")
         self._encoder = ctranslate2.Encoder(
             str(prepared.ctranslate2),
@@ -41,12 +51,15 @@ class Ctranslate2Encoder:
         self._callers = ThreadPoolExecutor(threads.workers)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        rows = input_ids(self._tokenizer, texts, self._limit)
-        groups = list(self._groups(rows))
-        pooled = list(self._callers.map(lambda group: self._pool([rows[index] for index in group]), groups))
-        vectors = np.empty((len(rows), pooled[0].shape[1]), np.float32)
-        for group, values in zip(groups, pooled, strict=True):
-            vectors[group] = values
+        pending: list[tuple[list[int], Future[Vectors]]] = []
+        for start in range(0, len(texts), self._window):
+            rows = input_ids(self._tokenizer, texts[start : start + self._window], self._limit)
+            for group in self._groups(rows):
+                call = self._callers.submit(self._pool, [rows[index] for index in group])
+                pending.append(([start + index for index in group], call))
+        vectors = np.empty((len(texts), pending[0][1].result().shape[1]), np.float32)
+        for group, call in pending:
+            vectors[group] = call.result()
         return unit(vectors)
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:

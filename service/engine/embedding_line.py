@@ -20,9 +20,9 @@ Ticket = line.Ticket[EmbeddingRequest, EmbeddingResult]
 class EmbeddingLimits(line.LineLimits):
     """Bounds of one engine, and what its batches are chosen by (docs/decisions/0041 has the measurements)."""
 
-    overhead_tokens: int = 12
+    overhead_tokens: int = 16
     """What a batch costs however small it is, in tokens of computing time."""
-    window_requests: int = 256
+    window_requests: int = 512
     """How many of the oldest inputs are sorted by length to choose a batch from."""
 
 

@@ -90,7 +90,7 @@ def test_limits_below_the_longest_input_are_refused_at_start(name: str, flag: st
 
 
 def test_the_budget_of_a_batch_by_device() -> None:
-    assert embedding_limits(Settings(), "cpu", 512, "m").max_batch_tokens == 1024
+    assert embedding_limits(Settings(), "cpu", 512, "m").max_batch_tokens == 512
     assert embedding_limits(Settings(), "cpu", 2048, "m").max_batch_tokens == 2048
     assert embedding_limits(Settings(), "cuda", 512, "m").max_batch_tokens == 16_384
     assert embedding_limits(Settings(max_embedding_batch_tokens=700), "cuda", 512, "m").max_batch_tokens == 700
