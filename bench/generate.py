@@ -130,7 +130,10 @@ def _freeze() -> None:
 
 
 def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions, results: GenerateResults) -> None:
-    """All sides in the last precision, with a loop or worker for each thread, under one load after the other."""
+    """All sides in the last precision that all have, under one load after the other.
+
+    Ours runs as the server has it, in one loop of all threads, and the peer with a worker for each, its best.
+    """
     shared = [name for name in options.precisions or PRECISIONS if name in PRECISIONS]
     if not shared:
         results.left_out.append(f"arrivals in {', '.join(options.precisions or ())}: CTranslate2 has none of these")
@@ -138,7 +141,7 @@ def _run_arrivals(prepared: PreparedDecoder, options: GenerateOptions, results: 
     threads, precision, name = Threads(options.num_threads, 1), shared[-1], prepared.name
     prompts = random_prompts(options.num_arrivals, prepared.shape.vocab_size, _MIXED_PROMPTS, _MIXED_NEW_TOKENS, seed=2)
     with ExitStack() as stack:
-        ours = EngineGenerator(prepared.bundle, precision, threads)
+        ours = EngineGenerator(prepared.bundle, precision, Threads(1, options.num_threads))
         stack.callback(ours.close)
         peer = Ctranslate2Generator(prepared.ctranslate2, precision, threads)
         stack.callback(peer.close)
