@@ -24,7 +24,7 @@ class OnnxEncoderBackend:
         names = {spec.name for spec in bundle.graph(precision, "encoder").inputs}
         self._takes_types = "token_type_ids" in names
         self.num_token_types = config.num_token_types if self._takes_types else 0
-        self._session = open_session(bundle.graph_path(precision, "encoder"), device, num_threads)
+        self._session = open_session(bundle.graph_path(precision, "encoder"), device, num_threads, repeats_shapes=False)
 
     def encode(self, input_ids: Ids, lengths: Ids, token_type_ids: Ids | None, wants_tokens: bool) -> Floats:
         # A new array each time: its rows go to the callers as they are, without a copy.

@@ -18,18 +18,26 @@ _INT64 = np.dtype(np.int64)
 
 
 def open_session(
-    path: Path, device: str, num_threads: int, profile: Path | None = None, cuda: Mapping[str, str] | None = None
+    path: Path,
+    device: str,
+    num_threads: int,
+    profile: Path | None = None,
+    cuda: Mapping[str, str] | None = None,
+    *,
+    repeats_shapes: bool = True,
 ) -> Any:
     """An ONNX Runtime session of one graph; `num_threads` compute each operator on the CPU.
 
     `profile` is the beginning of a file name that the runtime writes to what ran where, for measurements; `cuda` are
-    options of the CUDA provider beside those that it gets here.
+    options of the CUDA provider beside those that it gets here. `repeats_shapes` says that runs are alike for long, so
+    that it pays to plan the memory of one ahead.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
+    options.enable_mem_pattern = repeats_shapes
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)

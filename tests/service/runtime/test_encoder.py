@@ -177,8 +177,8 @@ def test_only_what_is_wanted_leaves_the_device(
 ) -> None:
     session = Session()
 
-    def open_fake(path: Path, device: str, num_threads: int) -> Session:
-        assert (path.name, device, num_threads) == ("encoder.fp32.onnx", "cuda", 3)
+    def open_fake(path: Path, device: str, num_threads: int, *, repeats_shapes: bool) -> Session:
+        assert (path.name, device, num_threads, repeats_shapes) == ("encoder.fp32.onnx", "cuda", 3, False)
         return session
 
     monkeypatch.setattr(encoder_module, "open_session", open_fake)

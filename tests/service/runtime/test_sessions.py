@@ -219,6 +219,9 @@ def test_a_session_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert factory.options.intra_op_num_threads == 3
     assert factory.options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert factory.disabled_optimizers == ["SkipLayerNormFusion"]
+    assert factory.options.enable_mem_pattern
+    open_session(Path("encoder.onnx"), "cpu", 3, repeats_shapes=False)
+    assert not factory.options.enable_mem_pattern
 
 
 @pytest.fixture
