@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from export.derived import Product, as_product, constant
+from export.derived import Product, as_product, constant, replace_product
 
 
 def flatten_products(model: ir.Model) -> None:
@@ -57,11 +57,6 @@ def _flatten(graph: ir.Graph, product: Product) -> ir.Value:
 def _substitute(graph: ir.Graph, product: Product, states: ir.Value, shape: ir.Value) -> None:
     """Put a Gemm of `states` and a Reshape in the place of the product and its bias."""
     gemm = ir.node("Gemm", [states, product.weight, product.bias], name=f"{product.node.name}.flat")
-    back = ir.node("Reshape", [gemm.outputs[0], shape], name=f"{product.node.name}.texts")
     gemm.outputs[0].name = f"{product.result.name}.flat"
-    old, new = product.result, back.outputs[0]
-    graph.insert_before(product.nodes[0], [gemm, back])
-    new.name, new.type, new.shape = old.name, old.type, old.shape
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    for replaced in product.nodes:
-        graph.remove(replaced, safe=True)
+    graph.insert_before(product.nodes[0], gemm)
+    replace_product(graph, product, ir.node("Reshape", [gemm.outputs[0], shape], name=f"{product.node.name}.texts"))
