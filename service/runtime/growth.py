@@ -12,7 +12,7 @@ from service.runtime.memory import Block, Memory
 
 _ROWS = 8
 
-_MAX_SPARE_BYTES = 256 * 2**20
+_MAX_SPARE_BYTES = 512 * 2**20
 """Of all that one model's tables have given back; beyond this, memory is missed elsewhere."""
 
 
@@ -103,10 +103,15 @@ def reserve(block: Block | None, num_rows: int, capacity: int, blocks: Blocks, n
     _, old_rows, old_capacity, _ = block.shape
     if num_rows <= old_rows and capacity <= old_capacity:
         return block
+    num_copied = old_rows if num_used is None else min(num_used, old_rows)
+    if num_rows <= old_rows:
+        widened = block.widen(capacity, num_copied)
+        if widened is not None:
+            return widened
     # Rows come one by one under load, so their number doubles.
     new_rows = old_rows if num_rows <= old_rows else max(num_rows, 2 * old_rows)
     larger = blocks.allocate(new_rows, max(capacity, old_capacity))
-    if num_copied := old_rows if num_used is None else min(num_used, old_rows):
+    if num_copied:
         larger.copy_rows(block, num_copied, old_capacity)
     blocks.release(block)
     return larger

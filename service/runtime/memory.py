@@ -32,6 +32,12 @@ class Block(Protocol):
     def view(self, shape: tuple[int, int, int, int]) -> Block:
         """The same memory with another shape, of no more than `num_numbers`."""
 
+    def widen(self, capacity: int, num_rows: int) -> Block | None:
+        """This memory with more positions a row and its first `num_rows` rows as they were; this block is then void.
+
+        None where the memory does not hold as much, or its rows cannot be moved within it.
+        """
+
 
 class Memory(Protocol):
     """A device that blocks can be taken from. `name` is ONNX Runtime's name for it."""
@@ -67,6 +73,18 @@ class HostBlock:
 
     def view(self, shape: tuple[int, int, int, int]) -> HostBlock:
         return HostBlock(self._numbers, shape)
+
+    def widen(self, capacity: int, num_rows: int) -> HostBlock | None:
+        num_layers, old_rows, old_capacity, width = self.shape
+        shape = (num_layers, old_rows, capacity, width)
+        if math.prod(shape) > self.num_numbers:
+            return None
+        wider = self.view(shape)
+        # Every row moves towards the end, so the last one goes first, and none is overwritten before it has gone.
+        for layer in reversed(range(num_layers)):
+            for row in reversed(range(num_rows)):
+                wider.array[layer, row, :old_capacity] = self.array[layer, row]
+        return wider
 
 
 class HostMemory:
@@ -169,6 +187,9 @@ class CudaBlock:
 
     def view(self, shape: tuple[int, int, int, int]) -> CudaBlock:
         return CudaBlock(shape, self._itemsize, self._value, self._cuda, self.num_numbers)
+
+    def widen(self, capacity: int, num_rows: int) -> None:
+        """Copies within a device must not overlap."""
 
 
 class CudaMemory:

@@ -102,3 +102,17 @@ def test_a_device_keeps_its_memory_itself() -> None:
     blocks.release(blocks.allocate(8, 24))
     blocks.allocate(8, 24)
     assert [value.array.shape for value in memory.values] == [(2, 8, 24, 4)] * 2
+
+
+def test_rows_that_grow_within_their_memory_stay_where_they_are() -> None:
+    blocks = host_blocks()
+    block = fill(reserve(None, 3, 20, blocks))  # with room for 32
+    before = block.array.copy()
+    wider = reserve(block, 3, 32, blocks, num_used=3)
+    assert isinstance(wider, HostBlock)
+    assert wider.pointer(0) == block.pointer(0)
+    np.testing.assert_array_equal(wider.array[:, :3, :20], before[:, :3])
+    moved = reserve(wider, 3, 33, blocks, num_used=3)
+    assert isinstance(moved, HostBlock)
+    assert moved.pointer(0) != block.pointer(0)
+    np.testing.assert_array_equal(moved.array[:, :3, :20], before[:, :3])

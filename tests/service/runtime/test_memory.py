@@ -141,3 +141,17 @@ def test_cuda_errors_are_raised() -> None:
     for call in calls:
         with pytest.raises(CudaError, match="CUDA error 700: an illegal memory access was encountered"):
             call()
+
+
+@pytest.mark.parametrize("num_rows", [0, 2, 3])
+def test_a_block_that_has_room_is_widened_where_it_lies(num_rows: int) -> None:
+    numbers = np.arange(2 * 3 * 4 * 2, dtype=np.float32).reshape(2, 3, 4, 2)
+    block = HostMemory().allocate((2, 3, 7, 2), np.dtype(np.float32)).view((2, 3, 4, 2))
+    block.array[...] = numbers
+    wider = block.widen(6, num_rows)
+    assert wider is not None
+    assert wider.shape == (2, 3, 6, 2)
+    assert wider.pointer(0) == block.pointer(0)
+    assert wider.num_numbers == block.num_numbers
+    np.testing.assert_array_equal(wider.array[:, :num_rows, :4], numbers[:, :num_rows])
+    assert wider.widen(8, num_rows) is None
