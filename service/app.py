@@ -44,7 +44,7 @@ from service.routes import (
     tokens,
     translate,
 )
-from service.routes.plain import plain_routes
+from service.routes.plain import PlainRoutesMiddleware
 from service.services import Services
 from service.settings import Settings
 from service.text.detect import Detector
@@ -54,7 +54,7 @@ from service.version import version
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (  # tried in this order, after the plain ones
+ROUTERS = (  # tried in this order, after the plain ones among them
     embed.router,
     openai_embeddings.router,
     generate.router,
@@ -100,7 +100,7 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
         docs_url=None,
         redoc_url=None,
         middleware=_middleware(settings, metrics),
-        routes=[*plain_routes(ROUTERS), *pages.asset_mounts()],
+        routes=pages.asset_mounts(),
     )
     for router in ROUTERS:
         app.include_router(router)
@@ -152,6 +152,7 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
         )
     )
     stack.append(Middleware(UnexpectedErrorMiddleware))
+    stack.append(Middleware(PlainRoutesMiddleware, routers=ROUTERS))
     return stack
 
 

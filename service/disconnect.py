@@ -13,11 +13,14 @@ from service.errors import ClientDisconnectedError, RequestTimeoutError
 
 T = TypeVar("T")
 
+UNHEARD_SECONDS = 0.25
+"""Work shorter than this ends before anybody listens for a departure, which costs a tenth of a short call."""
+
 
 async def run_for_client(
     request: Request, work: Coroutine[None, None, T], *, timeout_seconds: float, started: float
 ) -> T:
-    """Await `work` while listening for the client's departure; a departure or a late hour cancels it.
+    """Await `work`; a late hour cancels it, and so does the client's departure, which is listened for after a moment.
 
     The body of the request must have been read to its end: what `receive` then gives is the disconnect.
     `started` is on `time.monotonic()`'s clock, so that reading and waiting count too. When this returns or raises,
@@ -25,31 +28,61 @@ async def run_for_client(
 
     Raises ClientDisconnectedError, RequestTimeoutError, or what `work` raises.
     """
-    worker = asyncio.ensure_future(work)
-    listener = asyncio.ensure_future(_client_left(request))
+    task = asyncio.current_task()
+    assert task is not None  # a coroutine that runs is in one
+    loop = asyncio.get_running_loop()
+    stop = _Stop(task)
+    late = loop.call_later(
+        max(0.0, started + timeout_seconds - time.monotonic()), stop.because, RequestTimeoutError(timeout_seconds)
+    )
+    listening = loop.call_later(UNHEARD_SECONDS, stop.listen, request)
     try:
-        remaining = started + timeout_seconds - time.monotonic()
-        await asyncio.wait({worker, listener}, timeout=max(0.0, remaining), return_when=asyncio.FIRST_COMPLETED)
-        if worker.done():
-            return worker.result()
-        if listener.done():
-            listener.result()  # a fault of the server's own, if it was no departure
-            raise ClientDisconnectedError
-        raise RequestTimeoutError(timeout_seconds)
+        return await work
+    except asyncio.CancelledError:
+        if stop.reason is None or task.cancelling() > 1:  # somebody else's, as when the server ends
+            raise
+        raise stop.reason from None
     finally:
-        # Also when this coroutine is itself cancelled: nothing is left running.
-        await _stop(worker)
-        await _stop(listener)
+        late.cancel()
+        listening.cancel()
+        await stop.close()
+
+
+class _Stop:
+    """Cancels the task that it belongs to, once and with a reason."""
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self.reason: BaseException | None = None
+        self._task = task
+        self._listener: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def because(self, reason: BaseException) -> None:
+        """Cancel the task, unless it was cancelled before or its work has ended."""
+        if self.reason is None and not self._is_over:
+            self.reason = reason
+            self._task.cancel()
+
+    def listen(self, request: Request) -> None:
+        """Begin to listen for the client's departure."""
+        self._listener = asyncio.ensure_future(_client_left(request))
+        self._listener.add_done_callback(self._on_heard)
+
+    def _on_heard(self, listener: asyncio.Task[None]) -> None:
+        if not listener.cancelled():
+            # An error of the listener itself is a fault of the server's own, no departure.
+            self.because(listener.exception() or ClientDisconnectedError())
+
+    async def close(self) -> None:
+        """The work has ended: nothing is left running, and the task is no longer marked as cancelled."""
+        self._is_over = True
+        if self.reason is not None:
+            self._task.uncancel()
+        if self._listener is not None and not self._listener.done():
+            self._listener.cancel()
+            await asyncio.wait({self._listener})
 
 
 async def _client_left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _stop(task: asyncio.Future[T] | asyncio.Future[None]) -> None:
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()  # retrieved, or asyncio would report it as lost

@@ -106,7 +106,8 @@ def _check_dimensions(dimensions: int | None, model: EmbeddingModel) -> None:
 
 def _pooled_vectors(results: Sequence[EmbeddingResult], task: EmbeddingTask) -> list[Vectors]:
     """Cut first, then normalised, so that a cut vector has length 1 too."""
-    vectors = np.stack([result.values[: task.dimensions] for result in results])
+    rows = [result.values[: task.dimensions] for result in results]
+    vectors = np.stack(rows) if len(rows) > 1 else rows[0][None]
     if task.normalize:
         return list(normalized(vectors))
     _check_finite(vectors)

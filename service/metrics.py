@@ -24,6 +24,7 @@ class Metrics:
         self._requests = Counter(
             "polyhead_requests", "Answered requests.", ("method", "route", "status"), registry=self.registry
         )
+        self._by_request: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._latency = Histogram(
             "polyhead_request_seconds",
             "Time from a request's arrival to the end of its answer.",
@@ -65,8 +66,14 @@ class Metrics:
         )
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method if method in _METHODS else "OTHER", route, str(status)).inc()
-        self._latency.labels(route).observe(seconds)
+        key = (method if method in _METHODS else "OTHER", route, status)
+        series = self._by_request.get(key)
+        if series is None:  # finding them by their labels takes longer than counting
+            series = self._requests.labels(*map(str, key)), self._latency.labels(route)
+            self._by_request[key] = series
+        requests, latency = series
+        requests.inc()
+        latency.observe(seconds)
 
     def observer(self, model: str) -> MetricsObserver:
         """The observer for the engine of `model`."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
-import secrets
 import time
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.error_handlers import error_response
@@ -27,9 +26,26 @@ _POLICY = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self'{inline}; "
     "style-src 'self'{inline}; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-_PAGE_POLICY = _POLICY.format(inline="")
-_DOCS_POLICY = _POLICY.format(inline=" 'unsafe-inline'")
+
+
+def _security_headers(inline: str) -> list[tuple[bytes, bytes]]:
+    """As ASGI has them: names in lower case, and bytes."""
+    return [
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"content-security-policy", _POLICY.format(inline=inline).encode()),
+    ]
+
+
+_PAGE_HEADERS = _security_headers("")
+_DOCS_HEADERS = _security_headers(" 'unsafe-inline'")
 _DOCS_PATHS = ("/docs", "/docs/")
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    """The first header `name`, in lower case; "" where there is none."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
 class RequestContextMiddleware:
@@ -46,8 +62,9 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        record = RequestRecord(given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
+        given = _header(scope, b"x-request-id")
+        # No secret, so not of the system's generator, for which a thread gives Python's lock away.
+        record = RequestRecord(given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}")
         attach_record(scope, record)
         status = 0
 
@@ -55,7 +72,7 @@ class RequestContextMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = record.request_id
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", record.request_id.encode())]
             await send(message)
 
         try:
@@ -126,15 +143,13 @@ class SecurityHeadersMiddleware:
             await self.app(scope, receive, send)
             return
         # The page of Swagger UI starts itself with an inline script; no other page may.
-        policy = _DOCS_POLICY if scope["path"] in _DOCS_PATHS else _PAGE_POLICY
+        added = _DOCS_HEADERS if scope["path"] in _DOCS_PATHS else _PAGE_HEADERS
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                headers.setdefault("X-Frame-Options", "DENY")
-                headers.setdefault("Referrer-Policy", "no-referrer")
-                headers.setdefault("Content-Security-Policy", policy)
+                headers = message.get("headers", ())
+                named = {name for name, _ in headers}
+                message["headers"] = [*headers, *(header for header in added if header[0] not in named)]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
@@ -156,7 +171,7 @@ class BodyLimitMiddleware:
             await self.app(scope, receive, send)
             return
         limit = self.max_body_bytes_by_path.get(scope["path"], self.max_body_bytes)
-        declared = Headers(scope=scope).get("content-length", "")
+        declared = _header(scope, b"content-length")
         if declared.isdecimal() and int(declared) > limit:
             await error_response(scope["path"], BodyTooLargeError(limit))(scope, receive, send)
             return

@@ -67,7 +67,7 @@ async def read_fields(
 
 
 async def _read_fields(request: Request, max_part_bytes: int) -> RequestFields:
-    query = dict(request.query_params)
+    query = dict(request.query_params) if request.scope["query_string"] else {}
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type in FORMS:
         return RequestFields(query | await _read_form(request, max_part_bytes), is_json=False)

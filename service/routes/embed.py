@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 
@@ -36,10 +35,8 @@ async def embed(request: Request) -> Response:
     fields, services, record = await read_request(request)
     inputs = parse_inputs(fields, "inputs", max_batch_size=services.settings.max_client_batch_size)
     options = validate(EmbedRequest, fields, InputError)
-    task = _task(inputs, options, services, record)
-    embeddings = await run_task(
-        request, replace(task, normalize=options.normalize, dimensions=options.dimensions), services, record
-    )
+    task = _task(inputs, options, services, record, normalize=options.normalize, dimensions=options.dimensions)
+    embeddings = await run_task(request, task, services, record)
     return json_response(to_json(embeddings.vectors), _timings(embeddings, record))
 
 
@@ -53,13 +50,20 @@ async def embed_all(request: Request) -> Response:
     """One vector for each token of each input, special tokens among them. They are not normalised."""
     fields, services, record = await read_request(request)
     inputs = parse_inputs(fields, "inputs", max_batch_size=services.settings.max_client_batch_size)
-    task = _task(inputs, validate(EmbedAllRequest, fields, InputError), services, record)
-    embeddings = await run_task(request, replace(task, wants_tokens=True), services, record)
+    task = _task(inputs, validate(EmbedAllRequest, fields, InputError), services, record, wants_tokens=True)
+    embeddings = await run_task(request, task, services, record)
     return json_response(await list_to_json(embeddings.vectors), _timings(embeddings, record))
 
 
 def _task(
-    inputs: Sequence[Input], options: EmbedAllRequest, services: Services, record: RequestRecord
+    inputs: Sequence[Input],
+    options: EmbedAllRequest,
+    services: Services,
+    record: RequestRecord,
+    *,
+    wants_tokens: bool = False,
+    normalize: bool = True,
+    dimensions: int | None = None,
 ) -> EmbeddingTask:
     settings = services.settings
     return EmbeddingTask(
@@ -70,6 +74,9 @@ def _task(
         parameter="inputs",
         prompt_name=options.prompt_name,
         model_name=options.model or None,
+        wants_tokens=wants_tokens,
+        normalize=normalize,
+        dimensions=dimensions,
         deadline=record.started + settings.request_timeout_seconds,
     )
 

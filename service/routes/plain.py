@@ -1,4 +1,4 @@
-"""The busy routes once more, as plain Starlette routes that are tried first.
+"""The busy routes, called before FastAPI sees the request.
 
 Their functions take nothing but the request and give a response, so that FastAPI has nothing to resolve, validate or
 write for them, yet takes as long as the rest of the server to find that out. Its own routes stay for the documentation.
@@ -10,29 +10,36 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class PlainRoute(Route):
-    """A route that leaves itself in the scope, as FastAPI's do, for those who count requests by route."""
+class PlainRoutesMiddleware:
+    """Calls a plain route by itself and leaves every other request to the application within.
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, child_scope = super().matches(scope)
-        return match, {**child_scope, "route": self}
+    Innermost but for the handlers of errors: whatever the route raises is for the middleware around to answer. The
+    route is left in the scope, as FastAPI does, for those who count requests by route.
+    """
+
+    def __init__(self, app: ASGIApp, routers: Iterable[APIRouter]) -> None:
+        self.app = app
+        self.routes = {(method, route.path): route for route in plain_routes(routers) for method in route.methods or ()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self.routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = route
+        response: Response = await route.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
 
 
-def plain_routes(routers: Iterable[APIRouter]) -> list[Route]:
-    """A plain route for each that can be one: no dependencies, no parameter but the request, and the answer is made."""
-    return [
-        PlainRoute(route.path, route.endpoint, methods=route.methods, include_in_schema=False)
-        for router in routers
-        for route in router.routes
-        if isinstance(route, APIRoute) and _is_plain(route)
-    ]
+def plain_routes(routers: Iterable[APIRouter]) -> list[APIRoute]:
+    """Those that can be plain: no dependencies, no parameter but the request, and the answer is made."""
+    return [route for router in routers for route in router.routes if isinstance(route, APIRoute) and _is_plain(route)]
 
 
 def _is_plain(route: APIRoute) -> bool:

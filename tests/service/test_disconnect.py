@@ -124,6 +124,40 @@ def test_the_work_has_ended_when_the_error_is_raised(
     asyncio.run(main())
 
 
+def test_short_work_ends_before_anybody_listens() -> None:
+    async def work() -> int:
+        await asyncio.sleep(0.01)
+        return len(asyncio.all_tasks())
+
+    async def main() -> int:
+        return await run_for_client(request_of(LEAVES), work(), timeout_seconds=9, started=time.monotonic())
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_task_that_was_stopped_goes_on_as_if_it_had_not_been_cancelled() -> None:
+    async def main() -> None:
+        with pytest.raises(RequestTimeoutError):
+            await run_for_client(request_of(), asyncio.sleep(9), timeout_seconds=0.01, started=time.monotonic())
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_work_that_fails_as_it_is_stopped_raises_its_own_error() -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(9)
+        finally:
+            raise KeyError("cleaning up failed")
+
+    with pytest.raises(KeyError, match="cleaning up failed"):
+        asyncio.run(run_for_client(request_of(), work(), timeout_seconds=0.01, started=time.monotonic()))
+
+
 def test_cancelling_the_handler_cancels_the_work() -> None:
     ended = []
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from service.app import ROUTERS
-from service.routes.plain import plain_routes
+from service.routes.plain import PlainRoutesMiddleware, plain_routes
 
 
-def paths(routes: list[BaseRoute]) -> set[str]:
-    return {getattr(route, "path", "") for route in routes}
+def paths(routes: list[APIRoute]) -> set[str]:
+    return {route.path for route in routes}
 
 
 def test_what_is_called_all_day_is_plain() -> None:
-    assert paths([*plain_routes(ROUTERS)]) == {"/embed", "/embed_all", "/v1/embeddings", "/translate"}
+    assert paths(plain_routes(ROUTERS)) == {"/embed", "/embed_all", "/v1/embeddings", "/translate"}
 
 
 def test_only_routes_that_leave_nothing_to_fastapi_are_plain() -> None:
@@ -38,8 +39,17 @@ def test_only_routes_that_leave_nothing_to_fastapi_are_plain() -> None:
     async def depends(request: Request) -> Response:
         return Response()
 
-    routes = plain_routes([router])
-    assert paths([*routes]) == {"/plain"}
-    with TestClient(Starlette(routes=routes)) as client:
-        assert client.post("/plain").text == "/plain"
-        assert client.get("/plain").status_code == 405
+    assert paths(plain_routes([router])) == {"/plain"}
+
+
+def test_other_methods_and_paths_are_left_to_the_application() -> None:
+    router = APIRouter()
+
+    @router.post("/plain", response_class=Response)
+    async def plain(request: Request) -> Response:
+        return Response(str(request.scope["route"].path))
+
+    with TestClient(Starlette(middleware=[Middleware(PlainRoutesMiddleware, routers=[router])])) as client:
+        assert client.post("/plain?a=1").text == "/plain"
+        assert client.get("/plain").status_code == 404  # the application has no routes at all
+        assert client.post("/plain/").status_code == 404
