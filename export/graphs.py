@@ -19,7 +19,7 @@ from model.layers import KeyValue
 from model.pooling import Pooling, pool
 from model.transformer import Transformer
 
-EXAMPLE_SIZES = {"batch": 4, "sources": 2, "target": 3, "source": 5, "capacity": 8}
+EXAMPLE_SIZES = {"batch": 4, "sources": 2, "target": 3, "source": 5, "capacity": 8, "reads": 6}
 """Sizes to trace with: all different, and none of them 1, which the tracer would take for a constant. `batch` is a
 multiple of `sources`, because the beams of one source share it."""
 
@@ -83,9 +83,10 @@ class EmbeddingGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """Advance every row by T tokens and give the logits after its last one, with the best N of them ranked.
+    """Advance every row by T tokens and give the logits after R of all B * T, with the best N of them ranked.
 
-    Ranking inside the graph spares the server the whole (B,V) matrix: it reads (B,N), with N = 1 for greedy search.
+    Which ones is said by `read_indices`: mostly the last token of each row, or for a prompt that is scored all of them.
+    Ranking inside the graph spares the server the whole (R,V) matrix: it reads (R,N), with N = 1 for greedy search.
     """
 
     def __init__(self, model: Transformer, input_names: Sequence[str]) -> None:
@@ -103,7 +104,7 @@ class DecoderGraph(nn.Module):
             None if source_lengths is None else _pairs(named, "cross_key", "cross_value", num_layers),
             source_lengths,
         )
-        logits = self.model.project(take(states, named["last_indices"])).float()  # (B,V)
+        logits = self.model.project(take(states, named["read_indices"])).float()  # (R,V)
         ids, log_probs = rank(logits, named["num_candidates"])
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 
@@ -148,16 +149,16 @@ def _text_encoder(model: Transformer, pooling: Pooling) -> GraphDefinition:
 
 def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
     config = model.config
-    inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("last_indices", "batch")]
+    inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("read_indices", "reads")]
     inputs += _per_layer(config, dtype, "batch", "capacity", "key_cache", "value_cache")
     if config.architecture == "encoder_decoder":
         inputs += _per_layer(config, dtype, "sources", "source", "cross_key", "cross_value")
         inputs.append(_ids("source_lengths", "sources"))
     inputs.append(TensorSpec(name="num_candidates", dtype="int64", shape=(1,)))
     outputs = [
-        TensorSpec(name="logits", dtype="float32", shape=("batch", config.vocab_size)),
-        TensorSpec(name="candidate_ids", dtype="int64", shape=("batch", "candidates")),
-        TensorSpec(name="candidate_log_probs", dtype="float32", shape=("batch", "candidates")),
+        TensorSpec(name="logits", dtype="float32", shape=("reads", config.vocab_size)),
+        TensorSpec(name="candidate_ids", dtype="int64", shape=("reads", "candidates")),
+        TensorSpec(name="candidate_log_probs", dtype="float32", shape=("reads", "candidates")),
         *_per_layer(config, dtype, "batch", "capacity", "new_key_cache", "new_value_cache"),
     ]
     module = DecoderGraph(model, [spec.name for spec in inputs])

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from model.config import Architecture, ConfigError, ModelConfig
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 MANIFEST_NAME = "manifest.json"
 
 Task = Literal["translate", "generate", "embed"]
@@ -203,7 +203,7 @@ class ParityReport(_Part):
 class Manifest(_Part):
     """The whole of `manifest.json`."""
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     name: Name
     task: Task
     languages: Languages | None = None

@@ -96,7 +96,7 @@ def _compare(
     num_candidates: int,
     seen: Differences,
 ) -> None:
-    """Prefill, then steps along the best tokens of the PyTorch model, with the two caches apart."""
+    """Prefill, read after every token, then steps along the best tokens of the PyTorch model; the caches are apart."""
     expected_state, found_state = (
         {tensor.name: _zeros(tensor, case) for tensor in inputs if "_cache." in tensor.name}
         for inputs in (definitions["decoder"].inputs, sessions["decoder"].spec.inputs)
@@ -105,16 +105,18 @@ def _compare(
         source = {"input_ids": case.source_ids, "lengths": case.source_lengths}
         expected_state |= _run_torch(definitions["encoder"], source) | {"source_lengths": case.source_lengths}
         found_state |= sessions["encoder"].run(source) | {"source_lengths": case.source_lengths}
-    ids, written, last = case.prompt_ids, np.zeros(len(case.prompt_lengths), np.int64), case.prompt_lengths - 1
+    ids, counts = case.prompt_ids, case.prompt_lengths
+    written = np.zeros_like(counts)
     for _ in range(1 + NUM_STEPS):
-        step = {"input_ids": ids, "write_indices": written, "last_indices": last}
+        real = np.arange(ids.shape[1]) < counts[:, None]
+        step = {"input_ids": ids, "write_indices": written, "read_indices": np.flatnonzero(real)}
         step["num_candidates"] = np.array([num_candidates])
         expected = _run_torch(definitions["decoder"], expected_state | step)
         found = sessions["decoder"].run(found_state | step)
         seen.add(expected["logits"], found["logits"])
         _check_candidates(found, seen)
-        written = written + last + 1
-        ids, last = expected["candidate_ids"][:, :1], np.zeros_like(last)
+        ids, written = expected["candidate_ids"][np.cumsum(counts) - 1, :1], written + counts
+        counts = np.ones_like(counts)
 
 
 def _check_candidates(found: dict[str, Array], seen: Differences) -> None:
@@ -175,7 +177,7 @@ def _greedy(eos_id: int, sessions: dict[str, GraphSession], case: _Case, limit: 
         state["source_lengths"] = case.source_lengths
     ids, tokens = case.prompt_ids, list[int]()
     for position in range(limit):
-        step = {"input_ids": ids, "write_indices": np.array([position]), "last_indices": np.array([0])}
+        step = {"input_ids": ids, "write_indices": np.array([position]), "read_indices": np.array([0])}
         step["num_candidates"] = np.array([1])
         ids = sessions["decoder"].run(state | step)["candidate_ids"]
         if ids[0, 0] == eos_id:

@@ -1,4 +1,4 @@
-"""Two operators that only a graph for serving needs: the states of one position a row, and the best tokens of a row.
+"""Two operators that only a graph for serving needs: the states of chosen positions, and the best tokens after each.
 
 Like those of `model.operators` they have plain eager code as their meaning, and a translation into ONNX. See
 docs/decisions/0014-ranking-in-blocks.md.
@@ -21,13 +21,13 @@ _WIDTHS = sorted(range(16, 257), key=lambda width: (abs(width - 64), width))
 
 @torch.library.custom_op("polyhead::take", mutates_args=())
 def take(states: Tensor, indices: Tensor) -> Tensor:
-    """The states (B,E) of `states` (B,T,E) at position indices[b] of each row; `indices` (B) int64."""
-    return states[torch.arange(len(states), device=states.device), indices]
+    """The states (R,E) of `states` (B,T,E) at `indices` (R) int64, which count positions row after row: b * T + t."""
+    return states.flatten(0, 1)[indices]
 
 
 @take.register_fake
 def _(states: Tensor, indices: Tensor) -> Tensor:
-    return states.new_empty(states.shape[0], states.shape[2])
+    return states.new_empty(indices.shape[0], states.shape[2])
 
 
 @torch.library.custom_op("polyhead::rank", mutates_args=())
@@ -57,7 +57,7 @@ def translations(op: Opset) -> dict[Any, Any]:
     """How both operators are written in ONNX with the operators of `op`."""
 
     def write_take(states: Any, indices: Any) -> Any:
-        return op.GatherND(states, op.Unsqueeze(indices, op.Constant(value_ints=[-1])), batch_dims=1)
+        return op.Gather(op.Reshape(states, op.Constant(value_ints=[-1, states.shape[-1]])), indices, axis=0)
 
     def write_rank(logits: Any, num_candidates: Any) -> Any:
         width = block_width(logits.shape[-1])

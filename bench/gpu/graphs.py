@@ -93,7 +93,7 @@ def _step(session: Any, ids: Array, position: int, caches: dict[str, Array], fee
     inputs = {
         "input_ids": ids,
         "write_indices": np.full(num_rows, position, np.int64),
-        "last_indices": np.full(num_rows, num_new - 1, np.int64),
+        "read_indices": np.arange(1, num_rows + 1, dtype=np.int64) * num_new - 1,
         "num_candidates": np.array([1], np.int64),
     }
     outputs = _run(session, {**inputs, **caches, **feeds})

@@ -28,6 +28,7 @@ class _Shape(NamedTuple):
     first_row: int
     num_rows: int
     num_new: int
+    num_reads: int
     num_candidates: int
     wants_logits: bool
     cache: Block
@@ -44,11 +45,11 @@ class _Call:
         self._binding = graph.session.io_binding()
         self._bound: _Shape | None = None
 
-    def run(self, shape: _Shape, input_ids: Ids, write_indices: Ids, last_indices: Ids) -> Advanced:
+    def run(self, shape: _Shape, input_ids: Ids, write_indices: Ids, read_indices: Ids) -> Advanced:
         graph = self._graph
         if not shape.equals(self._bound):
             self._bind(shape)
-        self._input_ids[:], self._write_indices[:], self._last_indices[:] = input_ids, write_indices, last_indices
+        self._input_ids[:], self._write_indices[:], self._read_indices[:] = input_ids, write_indices, read_indices
         if graph.memory.name != "cpu":
             self._bind_inputs()  # binding is what copies them to the device
         graph.memory.synchronize()
@@ -59,9 +60,9 @@ class _Call:
         num_rows = shape.num_rows
         self._input_ids: Ids = np.empty((num_rows, shape.num_new), np.int64)
         self._write_indices: Ids = np.empty(num_rows, np.int64)
-        self._last_indices: Ids = np.empty(num_rows, np.int64)
+        self._read_indices: Ids = np.empty(shape.num_reads, np.int64)
         self._num_candidates: Ids = np.array([shape.num_candidates], np.int64)
-        candidates_shape = (num_rows, shape.num_candidates)
+        candidates_shape = (shape.num_reads, shape.num_candidates)
         self._candidates = Candidates(np.empty(candidates_shape, np.int64), np.empty(candidates_shape, np.float32))
         self._logits: Floats | None = None
         binding = self._binding
@@ -74,7 +75,7 @@ class _Call:
             "candidate_log_probs": self._candidates.log_probs,
         }
         if shape.wants_logits:
-            self._logits = np.empty((num_rows, self._graph.vocab_size), np.float32)
+            self._logits = np.empty((shape.num_reads, self._graph.vocab_size), np.float32)
             outputs["logits"] = self._logits
         for name, array in outputs.items():
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -84,7 +85,7 @@ class _Call:
         inputs = {
             "input_ids": self._input_ids,
             "write_indices": self._write_indices,
-            "last_indices": self._last_indices,
+            "read_indices": self._read_indices,
             "num_candidates": self._num_candidates,
         }
         for name, array in inputs.items():
@@ -107,7 +108,7 @@ class OnnxGenerationTable:
         first_row: int,
         input_ids: Ids,
         write_indices: Ids,
-        last_indices: Ids,
+        read_indices: Ids,
         num_candidates: int,
         wants_logits: bool,
     ) -> Advanced:
@@ -116,9 +117,9 @@ class OnnxGenerationTable:
         if end > self._graph.max_total_tokens:
             raise IndexError(f"position {end - 1} is beyond the model's {self._graph.max_total_tokens} positions")
         cache = self._reserve(first_row + num_rows, end)
-        shape = _Shape(first_row, num_rows, num_new, num_candidates, wants_logits, cache)
+        shape = _Shape(first_row, num_rows, num_new, len(read_indices), num_candidates, wants_logits, cache)
         call = self._step if num_new == 1 else self._prefill
-        return call.run(shape, input_ids, write_indices, last_indices)
+        return call.run(shape, input_ids, write_indices, read_indices)
 
     def reserve(self, num_rows: int, length: int) -> None:
         self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)

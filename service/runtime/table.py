@@ -34,7 +34,7 @@ class OnnxRowTable:
         self.source_lengths: Ids = np.ones(max_rows // beam_size, dtype=np.int64)
         self._input_ids: Ids = np.zeros(max_rows, dtype=np.int64)
         self._write_indices: Ids = np.zeros(max_rows, dtype=np.int64)
-        self._last_indices: Ids = np.zeros(max_rows, dtype=np.int64)
+        self._read_indices: Ids = np.arange(max_rows, dtype=np.int64)  # every row has one new token
         # Beam search looks at twice as many candidates as beams, because each beam may end once.
         width = 1 if beam_size == 1 else 2 * beam_size
         self._num_candidates: Ids = np.array([width], dtype=np.int64)
@@ -126,7 +126,7 @@ class OnnxRowTable:
         inputs = {
             "input_ids": (self._input_ids, (num_rows, 1)),
             "write_indices": (self._write_indices, (num_rows,)),
-            "last_indices": (self._last_indices, (num_rows,)),
+            "read_indices": (self._read_indices, (num_rows,)),
             "source_lengths": (self.source_lengths, (num_slots,)),
             "num_candidates": (self._num_candidates, (1,)),
         }

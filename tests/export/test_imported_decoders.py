@@ -39,7 +39,7 @@ def continue_with_onnx(bundle_folder: Path, num_tokens: int) -> tuple[np.ndarray
     }
     ids, position, found, first = np.array([PROMPT]), 0, list[int](), None
     for _ in range(num_tokens):
-        step = {"input_ids": ids, "write_indices": np.array([position]), "last_indices": np.array([ids.shape[1] - 1])}
+        step = {"input_ids": ids, "write_indices": np.array([position]), "read_indices": np.array([ids.shape[1] - 1])}
         outputs = session.run(state | step | {"num_candidates": np.array([1])})
         first = outputs["logits"] if first is None else first
         position += ids.shape[1]

@@ -95,9 +95,9 @@ def test_steps_write_the_cache_in_place_at_each_rows_own_position(tmp_path: Path
             layers("cross_key", "cross_value"),
             tensors["source_lengths"],
         )
-        logits = model.project(states[torch.arange(3), torch.tensor([1, 0, 1])])
+        logits = model.project(states[[0, 0, 1, 2], [0, 1, 0, 1]])
     before = state["key_cache.1"].copy()
-    step = {"input_ids": ids, "write_indices": written, "last_indices": np.array([1, 0, 1])}
+    step = {"input_ids": ids, "write_indices": written, "read_indices": np.array([0, 1, 2, 5])}
     outputs = session.run({**step, "num_candidates": np.array([4]), **state})
     np.testing.assert_allclose(outputs["logits"], logits, atol=1e-4)
     for index in range(2):

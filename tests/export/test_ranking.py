@@ -72,10 +72,10 @@ def test_a_block_is_as_wide_as_a_divisor_near_64(vocab_size: int, width: int | N
     assert block_width(vocab_size) == width
 
 
-def test_take_reads_one_position_of_each_row() -> None:
+def test_take_counts_positions_row_after_row() -> None:
     states = torch.randn(3, 4, 5)
-    taken = take(states, torch.tensor([0, 3, 2]))
-    torch.testing.assert_close(taken, torch.stack([states[0, 0], states[1, 3], states[2, 2]]))
+    taken = take(states, torch.tensor([0, 7, 10, 11]))
+    torch.testing.assert_close(taken, torch.stack([states[0, 0], states[1, 3], states[2, 2], states[2, 3]]))
 
 
 def _operators(path: Path) -> list[Any]:

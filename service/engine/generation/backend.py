@@ -1,6 +1,6 @@
 """What the generation engine asks of a runtime: tables of cache rows, and one verb that advances some of them.
 
-Shape letters: B rows of a call, T new tokens of each, V vocabulary, N candidates.
+Shape letters: B rows of a call, T new tokens of each, R of them to read after, V vocabulary, N candidates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from service.engine.backend import Candidates, Floats, Ids
 
 
 class Advanced(NamedTuple):
-    """What a model thinks comes next in each row: its best N tokens, and where asked for all logits (B,V)."""
+    """What a model thinks comes after each token that is read: its best N tokens, and where asked all logits (R,V)."""
 
     candidates: Candidates
     logits: Floats | None
@@ -34,15 +34,16 @@ class GenerationTable(Protocol):
         first_row: int,
         input_ids: Ids,
         write_indices: Ids,
-        last_indices: Ids,
+        read_indices: Ids,
         num_candidates: int,
         wants_logits: bool,
     ) -> Advanced:
         """Write `input_ids` (B,T) to the B rows from `first_row` on, each from its position write_indices[b] (B) on.
 
-        A row with fewer than T new tokens is padded on the right: what comes next is told of its token
-        last_indices[b] (B), and its padding is overwritten by its next call. write_indices[b] + T must not exceed the
-        model's `max_total_tokens`, padding or not. The result may be overwritten by the next call.
+        What comes next is told of the tokens `read_indices` (R), which are counted row after row: b * T + t. A row with
+        fewer than T new tokens is padded on the right, and its padding is overwritten by its next call.
+        write_indices[b] + T must not exceed the model's `max_total_tokens`, padding or not. The result may be
+        overwritten by the next call.
         """
         ...
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.engine.backend import Ids
 from service.engine.generation.backend import GenerationTable
-from service.engine.generation.sequence import Outputs, Row, Sequence
+from service.engine.generation.sequence import Outputs, Row, Sequence, StreamedSequence
 
 
 class Batch:
@@ -26,7 +26,7 @@ class Batch:
         self._reading: list[Row] = []
         self._tokens: Ids = np.zeros((max_rows, 1), dtype=np.int64)
         self._positions: Ids = np.zeros(max_rows, dtype=np.int64)
-        self._zeros: Ids = np.zeros(max_rows, dtype=np.int64)
+        self._reads: Ids = np.arange(max_rows, dtype=np.int64)  # every row of a step has one token
 
     @property
     def decoding(self) -> list[Sequence]:
@@ -75,8 +75,25 @@ class Batch:
             input_ids[place, : len(tokens)] = tokens
             positions[place], counts[place] = sequence.position, len(tokens)
             sequence.position += len(tokens)
-        advanced = self.table.advance(first, input_ids, positions, counts - 1, num_candidates, wants_logits)
-        return Outputs.of(advanced)
+        lasts = np.arange(len(sequences)) * num_new + counts - 1
+        return Outputs.of(self.table.advance(first, input_ids, positions, lasts, num_candidates, wants_logits))
+
+    def read_scored(self, sequence: StreamedSequence, num_new: int) -> Outputs:
+        """Read the next `num_new` tokens of the one prompt that is begun, with what the model expects after each."""
+        start = sequence.position
+        input_ids = np.array([sequence.prompt.token_ids[start : start + num_new]], dtype=np.int64)
+        sequence.position += num_new
+        advanced = self.table.advance(
+            sequence.rows[0].index,
+            input_ids,
+            np.array([start], dtype=np.int64),
+            np.arange(num_new, dtype=np.int64),
+            sequence.num_candidates,
+            wants_logits=True,
+        )
+        outputs = Outputs.of(advanced)
+        sequence.score(start, outputs)
+        return outputs.last()
 
     def finish_reading(self) -> None:
         """The prompts have been read to their ends: from now on their rows are decoded."""
@@ -99,8 +116,8 @@ class Batch:
         for sequence in self.decoding:
             sequence.position += 1
             wants_logits = wants_logits or sequence.needs_logits
-        tokens, positions, zeros = self._tokens[:num_rows], self._positions[:num_rows], self._zeros[:num_rows]
-        return Outputs.of(self.table.advance(0, tokens, positions, zeros, num_candidates, wants_logits))
+        tokens, positions, reads = self._tokens[:num_rows], self._positions[:num_rows], self._reads[:num_rows]
+        return Outputs.of(self.table.advance(0, tokens, positions, reads, num_candidates, wants_logits))
 
     def remove(self, sequences: Collection[Sequence]) -> None:
         """Take out the rows of sequences that are finished or gone."""

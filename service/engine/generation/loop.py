@@ -17,6 +17,9 @@ from service.engine.generation.stream import Letter, Mailbox
 from service.engine.line import Watch
 from service.engine.observer import Observer
 
+_MAX_LOGITS = 4 << 20
+"""Numbers that one piece of a scored prompt may give: 16 MiB, twice that as they are ranked."""
+
 
 class GenerationLoop:
     """One thread's work.
@@ -109,13 +112,18 @@ class GenerationLoop:
 
     def _read_prompts(self) -> None:
         """Read the oldest prompt that waits, or a piece of it, together with others that are about as long."""
-        self._begin_scored()
         if not self._waiting:
             return
-        capacity = self._capacity(self._waiting[0].num_prompt_tokens + 1)
+        oldest = self._waiting[0]
+        capacity = self._capacity(oldest.num_first_tokens)
         batch = self._batch(capacity)
         batch.compact()
-        waiting = [each for each in self._waiting if self._capacity(each.num_prompt_tokens + 1) == capacity]
+        if isinstance(oldest, StreamedSequence) and oldest.is_scored:
+            self._read_scored(batch, oldest)
+            return
+        waiting = [
+            each for each in self._waiting if self._capacity(each.num_first_tokens) == capacity and not each.is_scored
+        ]
         beginnings = plan_beginnings(waiting, self._decoding(), self._pool)
         pending = [beginning.pending for beginning in beginnings]
         group = choose_group(pending, self._limits.max_batch_tokens, self._backend.max_total_tokens)
@@ -131,25 +139,32 @@ class GenerationLoop:
             any(sequence.needs_logits for sequence in sequences),
         )
         self._count_read(len(sequences), num_read, group.num_tokens * len(sequences) - num_read)
+        self._finish_reading(batch, sequences, outputs)
+
+    def _read_scored(self, batch: Batch, sequence: StreamedSequence) -> None:
+        """Read a piece of a prompt whose tokens are scored: alone, and no more than the memory for its logits allows.
+
+        Every token is read, also those that another row knows, since what follows each of them is asked for.
+        """
+        self._begin(batch, Beginning(sequence, 0, None))
+        most = min(self._limits.max_batch_tokens, max(1, _MAX_LOGITS // self._backend.vocab_size))
+        num_new = min(most, sequence.num_prompt_tokens - sequence.position)
+        try:
+            outputs = batch.read_scored(sequence, num_new)
+        except InvalidOutputError as error:
+            sequence.ticket.fail(error)
+            self._release([sequence], are_valid=False)
+            return
+        self._count_read(1, num_new, 0)
+        self._finish_reading(batch, [sequence], outputs)
+
+    def _finish_reading(self, batch: Batch, sequences: Seq[Sequence], outputs: Outputs) -> None:
+        """Begin to decode `sequences`, if their prompts have been read to their ends."""
         if sequences[0].position == sequences[0].num_prompt_tokens:
             first_row = sequences[0].rows[0].index
             batch.finish_reading()
             self._waiting = [sequence for sequence in self._waiting if sequence not in sequences]
             self._accept(batch, sequences, outputs, first_row)
-
-    def _begin_scored(self) -> None:
-        """Prompts whose tokens are to be scored are not read at once but decoded, one token in each step."""
-        for sequence in list(self._waiting):
-            if not isinstance(sequence, StreamedSequence) or not sequence.is_scored:
-                continue
-            self._waiting.remove(sequence)
-            if sequence.request.max_new_tokens == 0 and sequence.num_prompt_tokens == 1:
-                self._tell(sequence, is_going_on=False)  # nothing stands before its only token
-                self._finish([sequence])
-                continue
-            self._observer.on_prompt(sequence.num_prompt_tokens, 0, 0)
-            batch = self._batch(self._capacity(1))
-            sequence.rows = [batch.add(sequence, 0)]
 
     def _begin(self, batch: Batch, beginning: Beginning) -> None:
         """Give a newcomer its row, with what another row already knows of its prompt."""
@@ -158,7 +173,7 @@ class GenerationLoop:
             return
         row = batch.begin(sequence)
         sequence.position = length
-        self._observer.on_prompt(sequence.num_prompt_tokens, length, 1)
+        self._observer.on_prompt(sequence.num_prompt_tokens, length, min(1, sequence.request.max_new_tokens))
         if isinstance(source, Row):
             row.take(source, length)
         elif source is not None:
@@ -188,9 +203,9 @@ class GenerationLoop:
                 sequence.ticket.fail(error)
                 failed.append(sequence)
                 continue
-            self.num_generated_tokens += len(sequence.rows)
+            self.num_generated_tokens += min(len(sequence.rows), sequence.request.max_new_tokens)
             if isinstance(sequence, StreamedSequence):
-                self._tell(sequence, is_going_on)
+                self._tell(sequence)
             if not is_going_on:
                 finished.append(sequence)
             elif isinstance(sequence, SearchedSequence):
@@ -214,12 +229,10 @@ class GenerationLoop:
 
     # Ends
 
-    def _tell(self, sequence: StreamedSequence, is_going_on: bool) -> None:
+    def _tell(self, sequence: StreamedSequence) -> None:
         stream, event = sequence.ticket.request.stream, sequence.event
         assert stream is not None
         sequence.event = None
-        if event is None and is_going_on:
-            return  # a token of the prompt was scored
         if stream.prompt_log_probs is None:
             stream.prompt_log_probs = sequence.prompt_log_probs
         self._letters.setdefault(stream.mailbox, []).append((stream, event))

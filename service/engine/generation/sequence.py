@@ -13,13 +13,13 @@ from service.engine.generation.backend import Advanced, GenerationTable
 from service.engine.generation.line import Ticket
 from service.engine.generation.prefix import PrefixKey, key_of
 from service.engine.generation.types import FinishReason, PromptToken, TokenEvent
-from service.engine.sampling.chooser import Choice, TokenChooser, best_tokens, log_sum_exp
+from service.engine.sampling.chooser import Choice, TokenChooser
 from service.engine.search import BeamSearch, assign_rows
 from service.engine.types import GenerationResult, Hypothesis
 
 
 class Outputs(NamedTuple):
-    """What the model thinks comes next in each row of a call, as plain lists, and where asked for all logits (B,V)."""
+    """What the model thinks comes after each token that was read, as plain lists, and where asked all logits (R,V)."""
 
     ids: list[list[int]]
     log_probs: list[list[float]]
@@ -29,6 +29,10 @@ class Outputs(NamedTuple):
     def of(cls, advanced: Advanced) -> Outputs:
         """The same, taken out of numpy once for all rows."""
         return cls(advanced.candidates.ids.tolist(), advanced.candidates.log_probs.tolist(), advanced.logits)
+
+    def last(self) -> Outputs:
+        """What comes after the last token alone."""
+        return Outputs(self.ids[-1:], self.log_probs[-1:], None if self.logits is None else self.logits[-1:])
 
 
 class Row:
@@ -62,8 +66,13 @@ class Sequence(ABC):
         return len(self.prompt.token_ids)
 
     @property
+    def num_first_tokens(self) -> int:
+        """The positions that its prompt takes and, where any output is wanted, the first token of that."""
+        return min(self.num_prompt_tokens + 1, self.request.num_total_tokens)
+
+    @property
     def is_scored(self) -> bool:
-        """Whether the prompt enters token by token, because each of its tokens is to be scored."""
+        """Whether each token of the prompt is to be scored, so that it is read with nothing left out."""
         return self.request.wants_prompt_log_probs
 
     @property
@@ -118,7 +127,7 @@ class StreamedSequence(Sequence):
 
     @property
     def needs_logits(self) -> bool:
-        return self._chooser.needs_logits or (self.is_scored and self.position < self.num_prompt_tokens)
+        return self._chooser.needs_logits
 
     @property
     def text(self) -> PrefixKey:
@@ -128,11 +137,9 @@ class StreamedSequence(Sequence):
         return self._tokens[self.position]
 
     def accept(self, outputs: Outputs, first_row: int) -> bool:
-        place = self.rows[0].index - first_row
-        if self.position < self.num_prompt_tokens:
-            assert outputs.logits is not None
-            return self._score_prompt(outputs.logits[place])
-        choice = self._choose(outputs, place)
+        if not self.request.max_new_tokens:  # only the prompt's own tokens were asked about
+            return False
+        choice = self._choose(outputs, self.rows[0].index - first_row)
         self._tokens.append(choice.token_id)
         self._score += choice.log_prob
         num_new = len(self._tokens) - self.num_prompt_tokens
@@ -149,12 +156,23 @@ class StreamedSequence(Sequence):
         assert outputs.logits is not None
         return self._chooser.choose(outputs.logits[place])
 
-    def _score_prompt(self, logits: Floats) -> bool:
-        token = self._tokens[self.position]
-        log_total = log_sum_exp(logits)
-        top_tokens = best_tokens(logits, self.request.top_n_tokens, log_total)
-        self._scores.append(PromptToken(token, float(logits[token]) - log_total, top_tokens))
-        return self.request.max_new_tokens > 0 or self.position < self.num_prompt_tokens - 1
+    def score(self, start: int, outputs: Outputs) -> None:
+        """Score those tokens of the prompt that follow the ones from `start` on, after each of which is an output.
+
+        The model ranked its best tokens by their log-probabilities; what lies between those and the logits is the same
+        for every token, so nothing is summed up over the vocabulary again. Raises InvalidOutputError.
+        """
+        assert outputs.logits is not None
+        following = self.prompt.token_ids[start + 1 : start + 1 + len(outputs.ids)]
+        count = self.request.top_n_tokens
+        for token, ids, log_probs, logits in zip(
+            following, outputs.ids, outputs.log_probs, outputs.logits, strict=False
+        ):
+            log_total = float(logits[ids[0]]) - log_probs[0]
+            if not math.isfinite(log_total):
+                raise InvalidOutputError(NO_NUMBER)
+            top_tokens = tuple(zip(ids[:count], log_probs[:count], strict=True))
+            self._scores.append(PromptToken(token, float(logits[token]) - log_total, top_tokens))
 
     @property
     def prompt_log_probs(self) -> tuple[PromptToken, ...] | None:

@@ -18,7 +18,7 @@ class GenerationRequest:
 
     `max_new_tokens` counts the end-of-sequence token; it may be 0 where only the prompt is to be scored. With
     `ignore_eos` an end token is a token like any other. `top_n_tokens` asks for the likeliest tokens of each step, and
-    of each place of the prompt with `wants_prompt_log_probs`, which makes the prompt run token by token.
+    of each place of the prompt with `wants_prompt_log_probs`, which reads the prompt whole, whatever is known of it.
 
     `beam_size`, `length_penalty` and `num_hypotheses` are for `GenerationEngine.search`, which neither samples nor
     scores; see `DecodingOptions`. `deadline` is a point on `time.monotonic()`'s clock, in seconds; None waits for ever.

@@ -89,14 +89,6 @@ class TokenChooser:
         return draw_among(kept, weights[kept], len(weights), random)
 
 
-def log_sum_exp(logits: Floats) -> float:
-    """The logarithm of the sum of the exponentials; InvalidOutputError where they are no numbers."""
-    best = float(logits.max())
-    if not math.isfinite(best):
-        raise InvalidOutputError(NO_NUMBER)
-    return best + math.log(np.exp(logits - np.float32(best)).sum())
-
-
 def best_tokens(logits: Floats, count: int, log_total: float) -> Ranked:
     """The `count` likeliest tokens, where `log_total` is the logarithm of the sum of the exponentials of `logits`."""
     if not count:

@@ -146,7 +146,7 @@ def test_ids_are_bound_again_at_each_step_because_binding_copies_them(device: De
     binding = device.decoder.runs[0]
     binding.inputs.clear()
     step(device.table, 2, 1)
-    ids = {"input_ids", "write_indices", "last_indices", "source_lengths", "num_candidates"}
+    ids = {"input_ids", "write_indices", "read_indices", "source_lengths", "num_candidates"}
     assert set(binding.inputs) == ids
 
 

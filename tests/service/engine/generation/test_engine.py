@@ -26,10 +26,12 @@ from service.engine.sampling.options import SamplingOptions
 from tests.service.engine.generation.toy import (
     EOS,
     MAX_TOKENS,
+    VOCABULARY,
     ToyDecoder,
     events_of,
     hypotheses_of,
     logits_of,
+    prompt_log_probs_of,
     prompt_that_lasts,
 )
 
@@ -100,6 +102,73 @@ def test_the_first_token_is_there_before_the_first_step() -> None:
             assert await anext(stream) == events_of(stream.request)[0]
 
     run(main)
+
+
+def scored_request(num_tokens: int, max_new_tokens: int) -> GenerationRequest:
+    return GenerationRequest(
+        input_ids=tuple(3 + place % 20 for place in range(num_tokens)),
+        max_new_tokens=max_new_tokens,
+        top_n_tokens=2,
+        wants_prompt_log_probs=True,
+    )
+
+
+@pytest.mark.parametrize("max_new_tokens", [0, 2])
+@pytest.mark.parametrize(
+    ("num_tokens", "most_logits", "pieces"),
+    [(1, 1000, [1]), (10, 1000, [10]), (20, 1000, [16, 4]), (10, 4 * VOCABULARY, [4, 4, 2]), (3, 1, [1, 1, 1])],
+)
+def test_a_scored_prompt_is_read_in_pieces_of_tokens_and_of_logits(
+    monkeypatch: pytest.MonkeyPatch, num_tokens: int, most_logits: int, pieces: list[int], max_new_tokens: int
+) -> None:
+    monkeypatch.setattr("service.engine.generation.loop._MAX_LOGITS", most_logits)
+    request = scored_request(num_tokens, max_new_tokens)
+
+    async def main() -> None:
+        backend = ToyDecoder()
+        async with engine_of(backend, max_batch_tokens=16) as engine:
+            stream = await engine.open(request)
+            assert await read(stream) == events_of(request)
+            assert engine.stats().generated_tokens == max_new_tokens
+        assert [num_new for _, num_new in backend.calls[: len(pieces)]] == pieces
+        assert len(backend.calls) == len(pieces) + max(0, max_new_tokens - 1)
+        assert stream.prompt_log_probs is not None
+        expected = prompt_log_probs_of(request)
+        assert [token[0] for token in stream.prompt_log_probs] == [token[0] for token in expected]
+        for found, scored in zip(stream.prompt_log_probs[1:], expected[1:], strict=True):
+            assert found.log_prob == pytest.approx(scored.log_prob, abs=1e-5)
+            assert [token for token, _ in found.top_tokens] == [token for token, _ in scored.top_tokens]
+
+    asyncio.run(main())
+
+
+def test_a_prompt_as_long_as_the_context_is_scored() -> None:
+    async def main() -> None:
+        async with engine_of(ToyDecoder()) as engine:
+            stream = await engine.open(scored_request(MAX_TOKENS, 0))
+            assert await read(stream) == []
+            assert stream.prompt_log_probs is not None
+            assert len(stream.prompt_log_probs) == MAX_TOKENS
+
+    asyncio.run(main())
+
+
+def test_a_scored_prompt_is_read_alone_and_whole() -> None:
+    async def main() -> None:
+        backend = ToyDecoder()
+        backend.gate.hold()
+        async with engine_of(backend) as engine:
+            running = await engine.open(long_request())
+            await steps(backend, 1)
+            requests = [long_request(), scored_request(9, 3), long_request()]
+            streams = [await engine.open(request) for request in requests]
+            backend.gate.allow()
+            found = [await read(stream) for stream in streams]
+            assert found == [events_of(request) for request in requests]
+            assert await read(running) == events_of(long_request())
+        assert (1, 9) in backend.calls
+
+    asyncio.run(main())
 
 
 def test_a_long_prompt_is_read_in_pieces_between_the_steps_of_others() -> None:

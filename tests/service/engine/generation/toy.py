@@ -118,7 +118,7 @@ class ToyTable:
         first_row: int,
         input_ids: Ids,
         write_indices: Ids,
-        last_indices: Ids,
+        read_indices: Ids,
         num_candidates: int,
         wants_logits: bool,
     ) -> Advanced:
@@ -127,12 +127,13 @@ class ToyTable:
         if num_new == 1:
             self.backend.gate.before_step(num_rows)
         assert write_indices.max() + num_new <= MAX_TOKENS
+        for place, (ids, index) in enumerate(zip(input_ids, write_indices, strict=True)):
+            self.cache[first_row + place, index : index + num_new] = ids
         prefixes = []
-        for place, (ids, index, last) in enumerate(zip(input_ids, write_indices, last_indices, strict=True)):
-            row = self.cache[first_row + place]
-            row[index : index + num_new] = ids
-            assert (row[: index + last + 1] != _GARBAGE).all()
-            prefixes.append(tuple(map(int, row[: index + last + 1])))
+        for place, column in zip(*np.divmod(read_indices, num_new), strict=True):
+            prefix = self.cache[first_row + place, : write_indices[place] + column + 1]
+            assert (prefix != _GARBAGE).all()
+            prefixes.append(tuple(map(int, prefix)))
         rankings = [ranked(prefix) for prefix in prefixes]
         candidates = Candidates(
             np.stack([ids[:num_candidates] for ids, _ in rankings]),

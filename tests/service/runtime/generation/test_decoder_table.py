@@ -33,7 +33,7 @@ class Walk:
         return self.chance.randrange(3, self.model.config.vocab_size)
 
     def advance(self, first: int, news: list[list[int]]) -> None:
-        """Let the rows from `first` on read their new tokens, padded to the longest."""
+        """Let the rows from `first` on read their new tokens, padded to the longest, and ask after the last or all."""
         longest = max(map(len, news))
         ids = np.full((len(news), longest), self.model.config.pad_id)
         for place, new in enumerate(news):
@@ -41,15 +41,23 @@ class Walk:
         rows = self.rows[first : first + len(news)]
         positions = np.array([len(row) for row in rows])
         count, wants_logits = self.chance.choice([1, 4]), self.chance.random() < 0.5
-        last = np.array([len(new) - 1 for new in news])
-        advanced = self.table.advance(first, ids, positions, last, count, wants_logits)
+        asks_all = self.chance.random() < 0.3
+        asked = [
+            (place, column)
+            for place, new in enumerate(news)
+            for column in range(0 if asks_all else len(new) - 1, len(new))
+        ]
+        reads = np.array([place * longest + column for place, column in asked])
+        advanced = self.table.advance(first, ids, positions, reads, count, wants_logits)
+        texts = [rows[place] + news[place][: column + 1] for place, column in asked]
         for row, new in zip(rows, news, strict=True):
             row.extend(new)
-        self.compare(first, advanced, count, wants_logits)
+        self.compare(texts, advanced, count, wants_logits)
 
-    def compare(self, first: int, advanced: Advanced, count: int, wants_logits: bool) -> None:
-        place = self.chance.randrange(len(advanced.candidates.ids))
-        expected = np.array(next_log_probs(self.model, None, self.rows[first + place]))
+    def compare(self, texts: list[list[int]], advanced: Advanced, count: int, wants_logits: bool) -> None:
+        place = self.chance.randrange(len(texts))
+        assert len(advanced.candidates.ids) == len(texts)
+        expected = np.array(next_log_probs(self.model, None, texts[place]))
         found = advanced.candidates.log_probs[place]
         np.testing.assert_allclose(found, np.sort(expected)[::-1][:count], atol=1e-4)
         np.testing.assert_allclose(found, expected[advanced.candidates.ids[place]], atol=1e-4)
