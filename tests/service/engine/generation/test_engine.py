@@ -142,6 +142,24 @@ def test_a_scored_prompt_is_read_in_pieces_of_tokens_and_of_logits(
     asyncio.run(main())
 
 
+def test_the_likeliest_token_of_a_prompt_has_the_score_of_the_first_of_its_place() -> None:
+    # Evaluation harnesses compare the two numbers to see whether greedy decoding would have written the same.
+    written = [event.token_id for event in events_of(long_request())]
+    request = GenerationRequest(
+        input_ids=(*PROMPT, *written), max_new_tokens=0, top_n_tokens=1, wants_prompt_log_probs=True
+    )
+
+    async def main() -> None:
+        async with engine_of(ToyDecoder()) as engine:
+            stream = await engine.open(request)
+            assert await read(stream) == []
+        assert stream.prompt_log_probs is not None
+        for scored in stream.prompt_log_probs[len(PROMPT) :]:
+            assert scored.top_tokens == ((scored.token_id, scored.log_prob),)
+
+    asyncio.run(main())
+
+
 def test_a_prompt_as_long_as_the_context_is_scored() -> None:
     async def main() -> None:
         async with engine_of(ToyDecoder()) as engine:
