@@ -39,7 +39,7 @@ async def run_for_client(
     try:
         return await work
     except asyncio.CancelledError:
-        if stop.reason is None or task.cancelling() > 1:  # somebody else's, as when the server ends
+        if stop.reason is None or stop.num_others:  # somebody else's, as when the server ends
             raise
         raise stop.reason from None
     finally:
@@ -54,12 +54,18 @@ class _Stop:
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.reason: BaseException | None = None
         self._task = task
+        self._before = task.cancelling()
         self._listener: asyncio.Task[None] | None = None
         self._is_over = False
 
+    @property
+    def num_others(self) -> int:
+        """How many others have cancelled the task since its work began."""
+        return self._task.cancelling() - self._before - (self.reason is not None)
+
     def because(self, reason: BaseException) -> None:
-        """Cancel the task, unless it was cancelled before or its work has ended."""
-        if self.reason is None and not self._is_over:
+        """Cancel the task, unless somebody has, whose cancelling is under way, or its work has ended."""
+        if self.reason is None and not self.num_others and not self._is_over:
             self.reason = reason
             self._task.cancel()
 

@@ -106,8 +106,7 @@ def _check_dimensions(dimensions: int | None, model: EmbeddingModel) -> None:
 
 def _pooled_vectors(results: Sequence[EmbeddingResult], task: EmbeddingTask) -> list[Vectors]:
     """Cut first, then normalised, so that a cut vector has length 1 too."""
-    rows = [result.values[: task.dimensions] for result in results]
-    vectors = np.stack(rows) if len(rows) > 1 else rows[0][None]
+    vectors = np.stack([result.values[: task.dimensions] for result in results])
     if task.normalize:
         return list(normalized(vectors))
     _check_finite(vectors)

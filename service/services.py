@@ -90,8 +90,7 @@ async def _admit(request: Request, services: Services, record: RequestRecord) ->
         timeout_seconds=settings.request_timeout_seconds,
         started=record.started,
     )
-    if settings.api_keys:
-        check_api_key(settings, _bearer_token(request) or fields.values.get("api_key"))
+    check_api_key(settings, _bearer_token(request) or fields.values.get("api_key"))
     return fields
 
 

@@ -158,6 +158,29 @@ def test_work_that_fails_as_it_is_stopped_raises_its_own_error() -> None:
         asyncio.run(run_for_client(request_of(), work(), timeout_seconds=0.01, started=time.monotonic()))
 
 
+def test_a_late_hour_leaves_the_cleaning_up_of_a_cancelled_handler_alone() -> None:
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)  # the hour comes meanwhile
+            ended.append(True)
+
+    async def main() -> None:
+        handler = asyncio.ensure_future(
+            run_for_client(request_of(), work(), timeout_seconds=0.05, started=time.monotonic())
+        )
+        await asyncio.sleep(0.01)
+        handler.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handler
+        assert ended
+
+    asyncio.run(main())
+
+
 def test_cancelling_the_handler_cancels_the_work() -> None:
     ended = []
 
