@@ -64,7 +64,7 @@ def embedding_settings(checkpoint: Checkpoint) -> dict[str, Any]:
 def input_ids(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[list[int]]:
     """The ids of each text with its special tokens, cut to `limit`; those at the end stand behind the cut."""
     rows = []
-    for text, encoding in zip(texts, tokenizer.encodings(texts), strict=True):
+    for text, encoding in zip(texts, tokenizer.encodings(texts, with_offsets=False), strict=True):
         if not encoding.ids:
             raise CheckpointError(f"the tokenizer has no token for the text {text!r}")
         num_last = next((len(list(run)) for mark, run in groupby(reversed(encoding.special_tokens_mask)) if mark), 0)

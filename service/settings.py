@@ -112,7 +112,7 @@ class Settings(BaseSettings):
         description="Most tokens, padding included, of one batch of embeddings; 0 takes 512 on the CPU and 16384 on a "
         "GPU, or one input of the model's longest.",
     )
-    max_rows: Count = Field(64, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
+    max_rows: Count = Field(128, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
     max_total_tokens: Count = Field(
         4096, description="Longest prompt and its continuation together, in tokens. The model may allow less."
     )

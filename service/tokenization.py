@@ -91,7 +91,7 @@ def encode_inputs(
         else:
             encoded[number] = _fit_ids(given, model, truncation, parameter)
     # One call for all texts, because only a call with a list lets other threads run meanwhile.
-    found = iter(tokenizer.encodings(texts) if texts else ())
+    found = iter(tokenizer.encodings(texts, with_offsets=False) if texts else ())
     for number, done in enumerate(encoded):
         if done is None:
             encoding = next(found)

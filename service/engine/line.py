@@ -114,7 +114,8 @@ class BoundedLine(Generic[RequestT, ResultT]):
             self._check_size(request)
         num_tokens = sum(request.num_tokens for request in requests)
         now = time.monotonic()
-        tickets = [Ticket[RequestT, ResultT](request, Future(), now) for request in requests]
+        # Naming the parameters of Ticket in the call would take as long as all else that is done for a request here.
+        tickets: list[Ticket[RequestT, ResultT]] = [Ticket(request, Future(), now) for request in requests]
         with self._changed:
             if self._refusal is not None:
                 raise ModelUnavailableError(self._refusal)

@@ -18,7 +18,7 @@ Ticket = line.Ticket[InferenceRequest, GenerationResult]
 class EngineLimits(line.LineLimits):
     """Bounds of one engine. Rows are cache rows: a greedy sequence takes one, a beam search `beam_size`."""
 
-    max_rows: int = 64
+    max_rows: int = 128
     """Rows of each loop, which advance together."""
     overhead_tokens: int = 24
     """What an encoder batch costs however small it is, in tokens of computing time."""

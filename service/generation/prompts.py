@@ -28,7 +28,7 @@ def encode_prompts(
         for given in inputs
         if isinstance(given, str)
     ]
-    found = iter(tokenizer.encodings(texts) if texts else ())
+    found = iter(tokenizer.encodings(texts, with_offsets=False) if texts else ())
     prompts = []
     for given in inputs:
         if isinstance(given, str):

@@ -58,6 +58,14 @@ def test_an_encoding_has_the_characters_of_each_token() -> None:
     assert TOKENIZER.decode([1, *encoding.ids, 2], skip_special_tokens=False) == "<s> the cat sat</s>"
 
 
+@pytest.mark.parametrize("texts", [["the cat sat"], ["the cat sat", "a </s> b", "", "語 x1984"]])
+def test_without_offsets_all_else_is_the_same(texts: list[str]) -> None:
+    tokenizer = TOKENIZER.with_end()
+    whole, fast = tokenizer.encodings(texts), tokenizer.encodings(texts, with_offsets=False)
+    assert [encoding.ids for encoding in fast] == [encoding.ids for encoding in whole]
+    assert [encoding.special_tokens_mask for encoding in fast] == [encoding.special_tokens_mask for encoding in whole]
+
+
 def test_punctuation_and_digits_stand_alone() -> None:
     tokens = [TOKENIZER.token(token_id) for token_id in TOKENIZER.encode("Hund.")]
     assert tokens[-1] == "."

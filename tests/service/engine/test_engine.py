@@ -408,7 +408,7 @@ class Counts(NullObserver):
         self.num_admitted += 1
 
     def on_rows(self, active_rows: int, max_rows: int) -> None:
-        assert max_rows == 64
+        assert max_rows == EngineLimits().max_rows
         self.rows.append(active_rows)
 
 
