@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.decoding import thread_choices
 from bench.embed_models import PreparedEncoder
-from bench.embedding import WINDOWS, EngineEncoder, TextEncoder, Vectors
+from bench.embedding import WINDOWS, EngineEncoder, TextEncoder, Vectors, unit
 from bench.models import PRECISIONS, BenchError
 from bench.peers.ctranslate2_encoder import BATCH_TOKENS, Ctranslate2Encoder
 from bench.peers.sentence_transformers_encoder import BATCH_SIZES, SentenceTransformersEncoder
@@ -79,7 +79,8 @@ def measure_texts(
             side = best_choice(choices, texts[:_TRIAL_TEXTS])
             stack.callback(side.close)
             sides.append(side)
-        vectors = [side.embed(texts) for side in sides]  # also warms: arenas grow on first use
+        # Also warms: arenas grow on first use. Rounded to bf16, a vector has not quite length one.
+        vectors = [unit(side.embed(texts)) for side in sides]
         cosines = [(vectors[0] * found).sum(axis=1) for found in vectors]
         _check(sides, cosines)
         jobs = {f"{side.name} {side.precision}": partial(side.embed, texts) for side in sides}
