@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
 
 from service.attention.attender import Attender
 from service.attention.rendering import RenderPool
@@ -76,20 +74,6 @@ ROUTERS = (  # tried in this order, after the plain ones among them
 _MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
 
 
-class Application(FastAPI):
-    """FastAPI with middleware `around` its own, outermost first, so that what this answers passes none of that."""
-
-    def __init__(self, *, around: Sequence[Middleware], **options: Any) -> None:
-        super().__init__(**options)
-        self._around = around
-
-    def build_middleware_stack(self) -> ASGIApp:
-        app = super().build_middleware_stack()
-        for middleware, args, options in reversed(self._around):
-            app = middleware(app, *args, **options)
-        return app
-
-
 def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None) -> FastAPI:
     """The application. Its lifespan calls `load_models`, starts the engines, and drains them at the end."""
     metrics = metrics or Metrics()
@@ -108,15 +92,14 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
         finally:
             await _stop(services)
 
-    app = Application(
-        around=_middleware(settings, metrics),
+    app = FastAPI(
         title="Polyhead",
         version=version(),
         description="Translation with LibreTranslate's protocol, embeddings with TEI's, text with TGI's, and OpenAI's.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        middleware=[Middleware(UnexpectedErrorMiddleware)],
+        middleware=_middleware(settings, metrics),
         routes=pages.asset_mounts(),
     )
     for router in ROUTERS:
@@ -148,7 +131,7 @@ def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics)
 
 
 def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
-    """What is around FastAPI, outermost first."""
+    """Outermost first."""
     upload_bytes = settings.max_file_bytes + _MULTIPART_OVERHEAD_BYTES
     stack = [Middleware(RequestContextMiddleware, metrics=metrics), Middleware(SecurityHeadersMiddleware)]
     if settings.cors_origins:

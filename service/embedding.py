@@ -106,10 +106,7 @@ def _check_dimensions(dimensions: int | None, model: EmbeddingModel) -> None:
 
 def _pooled_vectors(results: Sequence[EmbeddingResult], task: EmbeddingTask) -> list[Vectors]:
     """Cut first, then normalised, so that a cut vector has length 1 too."""
-    if len(results) == 1:  # as most calls have it, and stacking one takes as long as its norm
-        vectors = results[0].values[None, : task.dimensions]
-    else:
-        vectors = np.stack([result.values[: task.dimensions] for result in results])
+    vectors = np.stack([result.values[: task.dimensions] for result in results])
     if task.normalize:
         return list(normalized(vectors))
     _check_finite(vectors)

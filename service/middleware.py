@@ -103,9 +103,9 @@ class RequestContextMiddleware:
 class UnexpectedErrorMiddleware:
     """Answers an error that no handler knew, and a request that is cut off as the server ends.
 
-    It stands twice: innermost of what is around FastAPI, so that this answer too has its id, its line and its headers;
-    and within FastAPI's own layers, where it comes before Starlette's handler of such errors, which answers in plain
-    text.
+    Innermost, so that this answer too has its id, its line and its headers.
+
+    Starlette's own place for such errors is outside of all other middleware.
     """
 
     def __init__(self, app: ASGIApp) -> None:

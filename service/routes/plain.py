@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 class PlainRoutesMiddleware:
     """Calls a plain route by itself and leaves every other request to the application within.
 
-    Innermost of what is around FastAPI: whatever the route raises is for the middleware outside to answer. The route is
-    left in the scope, as FastAPI does, for those who count requests by route.
+    Innermost but for the handlers of errors: whatever the route raises is for the middleware around to answer. The
+    route is left in the scope, as FastAPI does, for those who count requests by route.
     """
 
     def __init__(self, app: ASGIApp, routers: Iterable[APIRouter]) -> None:

@@ -7,9 +7,8 @@ from fastapi.routing import APIRoute
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.app import ROUTERS, Application
+from service.app import ROUTERS
 from service.routes.plain import PlainRoutesMiddleware, plain_routes
 
 
@@ -54,33 +53,3 @@ def test_other_methods_and_paths_are_left_to_the_application() -> None:
         assert client.post("/plain?a=1").text == "/plain"
         assert client.get("/plain").status_code == 404  # the application has no routes at all
         assert client.post("/plain/").status_code == 404
-
-
-def test_what_is_around_the_application_comes_before_its_own_layers_outermost_first() -> None:
-    seen: list[str] = []
-
-    class Noting:
-        def __init__(self, app: ASGIApp, name: str) -> None:
-            self.app, self.name = app, name
-
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http":
-                seen.append(self.name)
-            await self.app(scope, receive, send)
-
-    router = APIRouter()
-
-    @router.post("/plain", response_class=Response)
-    async def plain(request: Request) -> Response:
-        return Response(str(request.app.title))  # the application is in the scope all the same
-
-    app = Application(
-        title="Polyhead",
-        around=[Middleware(Noting, "outer"), Middleware(Noting, "inner"), Middleware(PlainRoutesMiddleware, [router])],
-        middleware=[Middleware(Noting, "own")],
-    )
-    with TestClient(app) as client:
-        assert client.post("/plain").text == "Polyhead"
-        assert seen == ["outer", "inner"]
-        assert client.post("/other").status_code == 404
-        assert seen[2:] == ["outer", "inner", "own"]
