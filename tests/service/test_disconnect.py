@@ -158,41 +158,26 @@ def test_work_that_fails_as_it_is_stopped_raises_its_own_error() -> None:
         asyncio.run(run_for_client(request_of(), work(), timeout_seconds=0.01, started=time.monotonic()))
 
 
-def test_a_late_hour_leaves_the_cleaning_up_of_a_cancelled_handler_alone() -> None:
+@pytest.mark.parametrize(
+    ("cleaning_seconds", "timeout_seconds"),
+    [
+        pytest.param(0.0, 9.0, id="long-before-the-hour"),
+        pytest.param(0.1, 0.05, id="the-hour-comes-in-its-cleaning-up"),
+    ],
+)
+def test_cancelling_the_handler_cancels_the_work(cleaning_seconds: float, timeout_seconds: float) -> None:
     ended = []
 
     async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.1)  # the hour comes meanwhile
+            await asyncio.sleep(cleaning_seconds)
             ended.append(True)
 
     async def main() -> None:
         handler = asyncio.ensure_future(
-            run_for_client(request_of(), work(), timeout_seconds=0.05, started=time.monotonic())
-        )
-        await asyncio.sleep(0.01)
-        handler.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await handler
-        assert ended
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_handler_cancels_the_work() -> None:
-    ended = []
-
-    async def work() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    async def main() -> None:
-        handler = asyncio.ensure_future(
-            run_for_client(request_of(), work(), timeout_seconds=9, started=time.monotonic())
+            run_for_client(request_of(), work(), timeout_seconds=timeout_seconds, started=time.monotonic())
         )
         await asyncio.sleep(0.01)
         handler.cancel()
