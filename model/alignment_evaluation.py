@@ -32,7 +32,8 @@ from model.alignment import (
 from model.attention_maps import decoder_maps
 from model.checkpoint import Checkpoint, CheckpointError
 from model.data import DataError, read_lines
-from model.tokenizer import Tokenizer, source_ids
+from model.tokenizer import Tokenizer
+from model.translation_format import format_of
 
 Direction = tuple[str, str]
 Maps = Mapping[int, NDArray[np.float32]]
@@ -209,7 +210,7 @@ def _align(
     found: dict[Setting, list[Links]] = {setting: [] for setting in settings}
     for number, pair in enumerate(pairs, 1):
         source, target = (pair.second, pair.first) if is_flipped else (pair.first, pair.second)
-        sentence = _read(checkpoint, source, target, direction[1], number)
+        sentence = _read(checkpoint, source, target, direction, number)
         for setting in settings:
             links = sentence.links(setting)
             found[setting].append(flipped(links) if is_flipped else links)
@@ -217,16 +218,19 @@ def _align(
 
 
 def _read(
-    checkpoint: Checkpoint, source: Sequence[str], target: Sequence[str], target_language: str, number: int
+    checkpoint: Checkpoint, source: Sequence[str], target: Sequence[str], direction: Direction, number: int
 ) -> _Sentence:
-    source_text, source_groups = word_groups(checkpoint.tokenizer, source)
-    target_text, target_groups = word_groups(checkpoint.tokenizer, target)
-    ids = source_ids(checkpoint.tokenizer, source_text, target_language)
+    encoder, decoder = checkpoint.tokenizer, checkpoint.target_tokenizer or checkpoint.tokenizer
+    source_text, source_groups = word_groups(encoder, source)
+    target_text, target_groups = word_groups(decoder, target)
+    bound = format_of(checkpoint.metadata).bind(*direction, encoder, decoder)
+    ids = bound.source_ids(source_text)
     limit = checkpoint.config.max_seq_len
     if (longest := max(len(ids), len(target_text) + 1)) > limit:
         raise DataError(f"pair {number} has {longest} tokens on one side, the model reads at most {limit}")
-    # The tag of the language stands before the text. Special tokens are in no word, so they cannot be aligned.
-    shifted_groups = [[place + 1 for place in group] for group in source_groups]
+    # Special tokens are in no word, so they cannot be aligned.
+    before = len(bound.source_prefix)
+    shifted_groups = [[place + before for place in group] for group in source_groups]
     return _Sentence(cross_maps(checkpoint, ids, target_text), shifted_groups, target_groups)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.layers import CrossAttention, KeyValue, SelfAttention
 from model.operators import attention_weights, share_heads, split_heads
-from model.positions import Rotation
+from model.positions import Place
 from model.transformer import Transformer
 
 
@@ -32,12 +32,12 @@ def encoder_maps(
     model: Transformer, input_ids: Tensor, lengths: Tensor, token_type_ids: Tensor | None = None
 ) -> tuple[Tensor, list[AttentionMap]]:
     """The encoder's output (B,S,E), and its maps (B,H,S,S) layer after layer; arguments as in `Transformer.encode`."""
-    states, rotation = model.embed(input_ids, token_type_ids)
+    states, places = model.enter_encoder(input_ids, token_type_ids)
     maps = []
-    for layer in model.encoder_layers:
+    for layer, place in zip(model.encoder_layers, places, strict=True):
         entering = layer.self_attention_residual.enter(states)
-        maps.append(_self_map(layer.self_attention, entering, rotation, lengths))
-        states = layer(states, rotation, lengths)
+        maps.append(_self_map(layer.self_attention, entering, place, lengths))
+        states = layer(states, place, lengths)
     memory: Tensor = model.encoder_norm(states)
     return memory, maps
 
@@ -50,34 +50,34 @@ def decoder_maps(
     `target_ids` (B,T) are what the decoder reads, so row i shows what it looks at to choose the token after the i-th.
     `memory` (B,S,E) is the encoder's output, of which `source_lengths` (B) positions are real.
     """
-    states, rotation = model.embed(target_ids)
+    states, places = model.enter_decoder(target_ids)
     self_maps, cross_maps = [], []
-    for layer in model.decoder_layers:
+    for layer, place in zip(model.decoder_layers, places, strict=True):
         entering = layer.self_attention_residual.enter(states)
-        self_maps.append(_self_map(layer.self_attention, entering, rotation, None))
+        self_maps.append(_self_map(layer.self_attention, entering, place, None))
         source = None
         if memory is not None and source_lengths is not None:
             source = layer.cross_attention.keys_and_values(memory)
-            change = layer.self_attention(entering, rotation, None)
+            change = layer.self_attention(entering, place, None)
             between = layer.self_attention_residual.leave(states, change)
             entering = layer.cross_attention_residual.enter(between)
             cross_maps.append(_cross_map(layer.cross_attention, entering, source, source_lengths))
-        states = layer(states, rotation, source, source_lengths)
+        states = layer(states, place, source, source_lengths)
     return self_maps, cross_maps
 
 
-def _self_map(
-    attention: SelfAttention, states: Tensor, rotation: Rotation | None, lengths: Tensor | None
-) -> AttentionMap:
-    query, key, value = attention.project(states, rotation)
+def _self_map(attention: SelfAttention, states: Tensor, place: Place, lengths: Tensor | None) -> AttentionMap:
+    query, key, value = attention.project(states, place)
     heads = attention.num_heads, attention.num_kv_heads
-    weights = attention_weights(query, key, lengths, *heads, attention.is_causal)
+    weights = attention_weights(query, key, lengths, *heads, attention.is_causal, place.bias, attention.scale)
     return AttentionMap(weights, _value_norms(value, attention.output.weight, *heads))
 
 
 def _cross_map(attention: CrossAttention, states: Tensor, source: KeyValue, source_lengths: Tensor) -> AttentionMap:
     heads = attention.num_heads, attention.num_kv_heads
-    weights = attention_weights(attention.query(states), source.key, source_lengths, *heads, is_causal=False)
+    weights = attention_weights(
+        attention.query(states), source.key, source_lengths, *heads, is_causal=False, scale=attention.scale
+    )
     return AttentionMap(weights, _value_norms(source.value, attention.output.weight, *heads))
 
 

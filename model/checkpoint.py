@@ -3,6 +3,8 @@
     config.json         ModelConfig
     model.safetensors   the weights under the names of Transformer.state_dict()
     tokenizer.json      Hugging Face tokenizers
+    pieces.json         the model's ids of its pieces, where they are not the tokenizer's own
+    target_tokenizer.json, target_pieces.json    the same of what a decoder writes, where it is not that of the source
     metadata.json       task, languages, directions, training data, licence, scores
 
 A folder is written beside its place and renamed into it, so a killed writer leaves the old one whole.
@@ -23,8 +25,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
+from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
+
+_TARGET = "target_"
 
 
 class CheckpointError(ValueError):
@@ -39,6 +44,8 @@ class Checkpoint:
     tokenizer: Tokenizer
     metadata: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
+    target_tokenizer: Tokenizer | None = None
+    """Of what the decoder writes, where it is not that of what the encoder reads."""
 
     @property
     def config(self) -> ModelConfig:
@@ -56,13 +63,28 @@ def save_checkpoint(
     checkpoint.config.save(partial / "config.json")
     weights = {name: tensor.to(checkpoint.dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
     save_file(weights, partial / "model.safetensors")
-    checkpoint.tokenizer.save(partial / "tokenizer.json")
+    _save_tokenizer(checkpoint.tokenizer, partial, "")
+    if checkpoint.target_tokenizer is not None:
+        _save_tokenizer(checkpoint.target_tokenizer, partial, _TARGET)
     (partial / "metadata.json").write_text(
         json.dumps(checkpoint.metadata, indent=2, ensure_ascii=False) + "\n", "utf-8"
     )
     for name, tensors in (extra or {}).items():
         save_file(dict(tensors), partial / name)
     _replace(partial, folder)
+
+
+def _save_tokenizer(tokenizer: Tokenizer, folder: Path, prefix: str) -> None:
+    tokenizer.save(folder / f"{prefix}tokenizer.json")
+    if isinstance(tokenizer, PieceTokenizer):
+        tokenizer.save_pieces(folder / f"{prefix}pieces.json")
+
+
+def _load_tokenizer(folder: Path, prefix: str) -> Tokenizer:
+    pieces = folder / f"{prefix}pieces.json"
+    if pieces.is_file():
+        return PieceTokenizer.load_pieces(folder / f"{prefix}tokenizer.json", pieces)
+    return Tokenizer.load(folder / f"{prefix}tokenizer.json")
 
 
 def _replace(new: Path, folder: Path) -> None:
@@ -89,15 +111,21 @@ def load_checkpoint(folder: Path, device: str | torch.device = "cpu") -> Checkpo
         raise CheckpointError(f"{folder} cannot be read: {error}") from error
     model = Transformer(config).to(device)
     _check_weights(folder, model, weights)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocab_size is {config.vocab_size}"
-        )
+    tokenizer = _load_tokenizer(folder, "")
+    target = _load_tokenizer(folder, _TARGET) if (folder / f"{_TARGET}tokenizer.json").is_file() else None
+    sizes = (
+        (tokenizer, config.vocab_size if target is None else config.num_source_tokens),
+        (target, config.vocab_size),
+    )
+    for found, size in sizes:
+        if found is not None and found.vocab_size > size:
+            raise CheckpointError(
+                f"{folder}: tokenizer.json has {found.vocab_size} tokens, the model's vocab_size is {size}"
+            )
     dtypes = {tensor.dtype for tensor in weights.values()}
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
-    return Checkpoint(model.eval(), tokenizer, metadata, dtype)
+    return Checkpoint(model.eval(), tokenizer, metadata, dtype, target)
 
 
 def _check_weights(folder: Path, model: Transformer, weights: Mapping[str, Tensor]) -> None:

@@ -43,6 +43,10 @@ class PairFile:
     path: Path
     pairs: list[tuple[str, str]] = field(default_factory=list)
     malformed: dict[str, int] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+    """The words of each pair that are translations of each other, "0-0 1-2", where they were read too."""
+    direction: str = "both"
+    """Which way the pairs are translated in training: "both", "there" or "back"."""
 
     @property
     def num_malformed(self) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig
 from model.operators import attend, rotate, update_cache
-from model.positions import Rotation, sinusoids
+from model.positions import Place, sinusoids
 
 
 class KeyValue(NamedTuple):
@@ -25,32 +25,35 @@ class KeyValue(NamedTuple):
     value: Tensor
 
 
-class Embedding(nn.Module):
-    """Token embedding plus position, sections 3.4 and 3.5: (B,T) ids at `positions` (B,T) -> (B,T,E).
+class EmbeddingSum(nn.Module):
+    """What makes the first layer's input of token embeddings: scale, position, token type, norm and dropout.
 
-    BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) adds the token's type, (B,T), and a norm over the sum.
+    BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) adds the token's type and a norm over the sum.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.token = nn.Embedding(config.vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        self.adds_positions = config.positions != "rotary"  # those enter in every layer
+        self.adds_positions = config.positions in ("learned", "sinusoidal")  # others enter in every layer
         self.position: Tensor
         if config.positions == "learned":
             self.position = nn.Parameter(torch.empty(config.max_seq_len, config.d_model))
         elif config.positions == "sinusoidal":
             # Not trained and cheap to make again, so no checkpoint carries it.
-            self.register_buffer("position", sinusoids(config.max_seq_len, config.d_model), persistent=False)
+            table = sinusoids(config.max_seq_len, config.d_model, config.sinusoids, config.position_offset)
+            self.register_buffer("position", table, persistent=False)
         if config.num_token_types:
             self.token_type = nn.Parameter(torch.empty(config.num_token_types, config.d_model))
         self.norm = make_norm(config, config.d_model) if config.embedding_norm else nn.Identity()
         self.num_token_types = config.num_token_types
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """`token_type_ids` is for models with token types, which take None for a text that is all of type 0."""
-        states: Tensor = self.token(input_ids) * self.scale
+    def add(self, tokens: Tensor, positions: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """`tokens` (B,T,E) at `positions` (B,T), of the types `token_type_ids` (B,T), -> (B,T,E).
+
+        Types are for models that have some, which take None for a text that is all of type 0.
+        """
+        states = tokens * self.scale
         if self.adds_positions:
             states = states + nn.functional.embedding(positions, self.position)
         if self.num_token_types:
@@ -59,6 +62,18 @@ class Embedding(nn.Module):
             raise ValueError("token types are given to a model that has none")
         embedded: Tensor = self.dropout(self.norm(states))
         return embedded
+
+
+class Embedding(EmbeddingSum):
+    """Token embedding plus position, sections 3.4 and 3.5: (B,T) ids at `positions` (B,T) -> (B,T,E)."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__(config)
+        self.token = nn.Embedding(vocab_size, config.d_model)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """`token_type_ids` as in `add`."""
+        return self.add(self.token(input_ids), positions, token_type_ids)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -80,7 +95,7 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, is_causal: bool) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads or config.num_heads
-        self.is_causal = is_causal
+        self.is_causal, self.scale = is_causal, config.attention_scale or None
         self.widths = (self.num_heads * config.head_size, config.cache_width, config.cache_width)
         self.query_key_value = nn.Linear(config.d_model, sum(self.widths), bias=config.query_key_value_bias)
         self.output = nn.Linear(self.widths[0], config.d_model, bias=config.attention_output_bias)
@@ -89,32 +104,37 @@ class SelfAttention(nn.Module):
             self.query_norm = make_norm(config, config.head_size)
             self.key_norm = make_norm(config, config.head_size)
 
-    def forward(self, states: Tensor, rotation: Rotation | None, lengths: Tensor | None) -> Tensor:
+    def forward(self, states: Tensor, place: Place, lengths: Tensor | None) -> Tensor:
         """`states` (B,T,E) attend to each other; `lengths` (B) counts the real positions, None: all T."""
-        query, key, value = self.project(states, rotation)
-        attended: Tensor = self.output(self._attend(query, KeyValue(key, value), lengths))
+        query, key, value = self.project(states, place)
+        attended: Tensor = self.output(self._attend(query, KeyValue(key, value), lengths, place))
         return attended
 
     def step(
-        self, states: Tensor, rotation: Rotation | None, cache: KeyValue, write_indices: Tensor
+        self, states: Tensor, place: Place, cache: KeyValue, write_indices: Tensor, lengths: Tensor
     ) -> tuple[Tensor, KeyValue]:
-        """`states` (B,T,E) enter the cache at `write_indices` (B) and attend to all that it then holds."""
-        query, key, value = self.project(states, rotation)
-        cache = KeyValue(update_cache(cache.key, key, write_indices), update_cache(cache.value, value, write_indices))
-        return self.output(self._attend(query, cache, write_indices + states.shape[1])), cache
+        """`states` (B,T,E) enter the cache at `write_indices` (B) and attend to all that it then holds.
 
-    def project(self, states: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        That is `lengths` (B) positions: write_indices[b] + T.
+        """
+        query, key, value = self.project(states, place)
+        cache = KeyValue(update_cache(cache.key, key, write_indices), update_cache(cache.value, value, write_indices))
+        return self.output(self._attend(query, cache, lengths, place)), cache
+
+    def project(self, states: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         """`states` (B,T,E) -> queries (B,T,H*D), keys and values (B,T,KV*D); keys are kept as they are rotated here."""
         query, key, value = self.query_key_value(states).split(self.widths, dim=-1)
         if self.has_head_norm:
             query = self.query_norm(query.unflatten(-1, (self.num_heads, -1))).flatten(2).to(value.dtype)  # over D
             key = self.key_norm(key.unflatten(-1, (self.num_kv_heads, -1))).flatten(2).to(value.dtype)
-        if rotation is not None:
-            query, key = rotate(query, *rotation, self.num_heads), rotate(key, *rotation, self.num_kv_heads)
+        if place.rotation is not None:
+            query = rotate(query, *place.rotation, self.num_heads)
+            key = rotate(key, *place.rotation, self.num_kv_heads)
         return query, key, value
 
-    def _attend(self, query: Tensor, source: KeyValue, lengths: Tensor | None) -> Tensor:
-        attended: Tensor = attend(query, *source, lengths, self.num_heads, self.num_kv_heads, self.is_causal)
+    def _attend(self, query: Tensor, source: KeyValue, lengths: Tensor | None, place: Place) -> Tensor:
+        heads = self.num_heads, self.num_kv_heads
+        attended: Tensor = attend(query, *source, lengths, *heads, self.is_causal, place.bias, self.scale)
         return attended
 
 
@@ -124,6 +144,7 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads or config.num_heads
+        self.scale = config.attention_scale or None
         width = config.num_heads * config.head_size
         self.query = nn.Linear(config.d_model, width, bias=config.query_key_value_bias)
         self.key_value = nn.Linear(config.d_model, 2 * config.cache_width, bias=config.query_key_value_bias)
@@ -139,7 +160,8 @@ class CrossAttention(nn.Module):
         K neighbouring rows, the beams of one source, share it; mostly K is 1.
         """
         query = self.query(states)
-        states = attend(query, *source, source_lengths, self.num_heads, self.num_kv_heads, is_causal=False)
+        heads = self.num_heads, self.num_kv_heads
+        states = attend(query, *source, source_lengths, *heads, is_causal=False, scale=self.scale)
         attended: Tensor = self.output(states)
         return attended
 
@@ -220,9 +242,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, states: Tensor, rotation: Rotation | None, lengths: Tensor) -> Tensor:
+    def forward(self, states: Tensor, place: Place, lengths: Tensor) -> Tensor:
         """`states` (B,S,E), of which `lengths` (B) are real."""
-        change = self.self_attention(self.self_attention_residual.enter(states), rotation, lengths)
+        change = self.self_attention(self.self_attention_residual.enter(states), place, lengths)
         states = self.self_attention_residual.leave(states, change)
         change = self.feed_forward(self.feed_forward_residual.enter(states))
         return self.feed_forward_residual.leave(states, change)
@@ -241,26 +263,25 @@ class DecoderLayer(nn.Module):
         self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(
-        self, states: Tensor, rotation: Rotation | None, source: KeyValue | None, source_lengths: Tensor | None
-    ) -> Tensor:
+    def forward(self, states: Tensor, place: Place, source: KeyValue | None, source_lengths: Tensor | None) -> Tensor:
         """All positions at once, without a cache: training. Padding stands on the right, so causality hides it."""
-        change = self.self_attention(self.self_attention_residual.enter(states), rotation, lengths=None)
+        change = self.self_attention(self.self_attention_residual.enter(states), place, lengths=None)
         states = self.self_attention_residual.leave(states, change)
         return self._rest(states, source, source_lengths)
 
     def step(
         self,
         states: Tensor,
-        rotation: Rotation | None,
+        place: Place,
         cache: KeyValue,
         write_indices: Tensor,
+        lengths: Tensor,
         source: KeyValue | None,
         source_lengths: Tensor | None,
     ) -> tuple[Tensor, KeyValue]:
         """The next T positions of each row, after what the cache holds: prefill and decoding."""
         entering = self.self_attention_residual.enter(states)
-        change, cache = self.self_attention.step(entering, rotation, cache, write_indices)
+        change, cache = self.self_attention.step(entering, place, cache, write_indices, lengths)
         states = self.self_attention_residual.leave(states, change)
         return self._rest(states, source, source_lengths), cache
 

@@ -79,19 +79,22 @@ def attend(
     num_heads: int,
     num_kv_heads: int,
     is_causal: bool,
+    bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Multi-head scaled dot-product attention, section 3.2 of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
 
     `query` (B,T,H*D); `key`, `value` (B,C,KV*D); result (B,T,H*D). H is a multiple of KV: neighbouring heads of queries
     share a head of keys and values (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245). `lengths` (B) int64 counts
     the real keys of each row (None: all C). When causal, the last query of a row is aligned with its last real key, so
-    query i of row b sees the keys j <= lengths[b] - T + i; a query that sees no key gives zeros.
+    query i of row b sees the keys j <= lengths[b] - T + i; a query that sees no key gives zeros. Scores are multiplied
+    by `scale`, by default 1 / sqrt(D), and `bias`, broadcastable to (B,H,T,C), is added to them.
 
-    Where not causal, K neighbouring rows of `query` may share one row of `key`, `value` and `lengths` (B/K): the beams
-    of one source, which then is read once for all of them.
+    Where not causal and without a bias, K neighbouring rows of `query` may share one row of `key`, `value` and
+    `lengths` (B/K): the beams of one source, which then is read once for all of them.
     """
     shared = query.reshape(len(key), -1, query.shape[-1])  # (B/K,K*T,H*D)
-    weights = attention_weights(shared, key, lengths, num_heads, num_kv_heads, is_causal)
+    weights = attention_weights(shared, key, lengths, num_heads, num_kv_heads, is_causal, bias, scale)
     values = share_heads(split_heads(value, num_kv_heads), num_heads)
     return _merge_heads(weights.to(value.dtype) @ values).reshape(query.shape)
 
@@ -105,18 +108,29 @@ def _(
     num_heads: int,
     num_kv_heads: int,
     is_causal: bool,
+    bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     return torch.empty_like(query)
 
 
 def attention_weights(
-    query: Tensor, key: Tensor, lengths: Tensor | None, num_heads: int, num_kv_heads: int, is_causal: bool
+    query: Tensor,
+    key: Tensor,
+    lengths: Tensor | None,
+    num_heads: int,
+    num_kv_heads: int,
+    is_causal: bool,
+    bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """The attention map (B,H,T,C) of `attend`, in float32 or better: a row sums to one over the keys it may see."""
     heads = split_heads(query, num_heads)  # (B,H,T,D)
     keys = share_heads(split_heads(key, num_kv_heads), num_heads)
     scores = _at_least_float32(heads @ keys.transpose(2, 3))  # (B,H,T,C)
-    scores = scores * _scale(heads)
+    scores = scores * (_scale(heads) if scale is None else scale)
+    if bias is not None:
+        scores = scores + bias
     mask = attention_mask(query, key, lengths, is_causal)
     if mask is None:
         return scores.softmax(-1)
@@ -129,10 +143,13 @@ def attention_mask(query: Tensor, key: Tensor, lengths: Tensor | None, is_causal
     if lengths is None and not is_causal:
         return None
     positions = torch.arange(num_keys, device=query.device)
-    ends = torch.full((1,), num_keys, device=query.device) if lengths is None else lengths
-    if not is_causal:
-        return (positions < ends[:, None])[:, None, None, :]
-    frontier = ends[:, None] - num_queries + torch.arange(num_queries, device=query.device)  # (B,T)
+    if lengths is not None and not is_causal:
+        return (positions < lengths[:, None])[:, None, None, :]
+    # Shapes enter as the bounds of a range alone: arithmetic with them would be a copy to the device in every graph.
+    if lengths is None:
+        frontier = torch.arange(num_keys - num_queries, num_keys, device=query.device)[None]  # (1,T)
+    else:
+        frontier = lengths[:, None] + torch.arange(-num_queries, 0, device=query.device)  # (B,T)
     return (positions <= frontier[:, :, None])[:, None]
 
 
@@ -167,29 +184,31 @@ def _at_least_float32(values: Tensor) -> Tensor:
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, value, lengths, ctx.num_heads, ctx.num_kv_heads, ctx.is_causal = inputs
-    ctx.save_for_backward(query, key, value, lengths)
+    query, key, value, lengths, ctx.num_heads, ctx.num_kv_heads, ctx.is_causal, bias, ctx.scale = inputs
+    ctx.save_for_backward(query, key, value, lengths, bias)
 
 
 def _attend_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of query, key and value; the attention map is computed again, since it is too large to keep."""
-    query, key, value, lengths = ctx.saved_tensors
+    """The gradients of query, key, value and bias; the attention map is made again, since it is too large to keep."""
+    query, key, value, lengths, bias = ctx.saved_tensors
     shape = query.shape
     query, gradient = (tensor.reshape(len(key), -1, shape[-1]) for tensor in (query, gradient))
-    weights = attention_weights(query, key, lengths, ctx.num_heads, ctx.num_kv_heads, ctx.is_causal)
+    weights = attention_weights(query, key, lengths, ctx.num_heads, ctx.num_kv_heads, ctx.is_causal, bias, ctx.scale)
     heads = split_heads(gradient, ctx.num_heads)  # (B,H,T,D)
     keys, values = (share_heads(split_heads(part, ctx.num_kv_heads), ctx.num_heads) for part in (key, value))
     value_gradient = weights.to(heads.dtype).transpose(2, 3) @ heads
     weights_gradient = _at_least_float32(heads @ values.transpose(2, 3))
     # The softmax's own gradient, then that of the scaling; unseen keys have the weight 0 and so no gradient.
     scores_gradient = weights * (weights_gradient - (weights_gradient * weights).sum(-1, keepdim=True))
-    scores_gradient = (scores_gradient * _scale(heads)).to(query.dtype)
+    bias_gradient = None if bias is None else scores_gradient.sum_to_size(bias.shape).to(bias.dtype)
+    scale = _scale(heads) if ctx.scale is None else ctx.scale
+    scores_gradient = (scores_gradient * scale).to(query.dtype)
     query_gradient = _merge_heads(scores_gradient @ keys).reshape(shape)
     key_gradient = scores_gradient.transpose(2, 3) @ split_heads(query, ctx.num_heads)
     key_gradient, value_gradient = (
         _merge_heads(_gather_heads(part, ctx.num_kv_heads)) for part in (key_gradient, value_gradient)
     )
-    return query_gradient, key_gradient, value_gradient, None, None, None, None
+    return query_gradient, key_gradient, value_gradient, None, None, None, None, bias_gradient, None
 
 
 attend.register_autograd(_attend_backward, setup_context=_save_for_backward)

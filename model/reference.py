@@ -21,21 +21,32 @@ class Hypothesis(NamedTuple):
 
 
 @torch.inference_mode()
-def next_log_probs(model: Transformer, source: Sequence[int] | None, prefix: Sequence[int]) -> list[float]:
-    """The log-probability of every token of the vocabulary (V) after `prefix`, computed from nothing."""
+def next_log_probs(
+    model: Transformer, source: Sequence[int] | None, prefix: Sequence[int], suppressed: Sequence[int] = ()
+) -> list[float]:
+    """The log-probability of every token of the vocabulary (V) after `prefix`, computed from nothing.
+
+    Those in `suppressed` have the probability 0.
+    """
     target_ids = torch.tensor([list(prefix)])
     if source is None:
         states = model(target_ids)
     else:
         states = model(target_ids, torch.tensor([list(source)]), torch.tensor([len(source)]))
-    return model.project(states[0, -1]).log_softmax(-1).tolist()
+    logits = model.project(states[0, -1])
+    logits[list(suppressed)] = -torch.inf
+    return logits.log_softmax(-1).tolist()
 
 
 def greedy(
-    model: Transformer, source: Sequence[int] | None, max_new_tokens: int, prompt: Sequence[int] = ()
+    model: Transformer,
+    source: Sequence[int] | None,
+    max_new_tokens: int,
+    prompt: Sequence[int] = (),
+    suppressed: Sequence[int] = (),
 ) -> list[int]:
     """Take the likeliest token until the end token, or until `max_new_tokens` have been taken."""
-    return beam(model, source, 1, max_new_tokens, prompt=prompt)[0].token_ids
+    return beam(model, source, 1, max_new_tokens, prompt=prompt, suppressed=suppressed)[0].token_ids
 
 
 def beam(
@@ -46,6 +57,7 @@ def beam(
     length_penalty: float = 1.0,
     num_hypotheses: int = 1,
     prompt: Sequence[int] = (),
+    suppressed: Sequence[int] = (),
 ) -> list[Hypothesis]:
     """Beam search; the best `num_hypotheses`, best first. `beam_size` and `max_new_tokens` are at least 1.
 
@@ -60,7 +72,7 @@ def beam(
     for step in range(1, max_new_tokens + 1):
         continuations = []
         for score, tokens in live:
-            log_probs = next_log_probs(model, source, begin + tokens)
+            log_probs = next_log_probs(model, source, begin + tokens, suppressed)
             continuations += [(score + log_prob, [*tokens, token]) for token, log_prob in enumerate(log_probs)]
         continuations.sort(key=lambda item: -item[0])
         live = []

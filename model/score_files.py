@@ -39,14 +39,17 @@ def score_files(
 def _translate(
     checkpoint: Checkpoint, paths: Sequence[Path], options: SearchOptions, console: Console
 ) -> dict[str, Any]:
-    console.print(f"{'set':<24}{'direction':<12}{'BLEU':>8}{'chrF':>8}{'pairs':>8}")
+    console.print("whole files; training scores max_pairs of each, greedily")
+    console.print(f"{'set':<24}{'direction':<12}{'BLEU':>8}{'chrF':>8}{'pairs':>8}  numbers and dates kept")
     records = []
     signature = ""
     for path in paths:
         pairs = read_pairs(path).pairs
         for result in evaluate_pairs(checkpoint, pairs, options.beam_size, options.length_penalty):
             record = _record(_name(path), result)
-            console.print("{set:<24}{direction:<12}{bleu:>8.2f}{chrf:>8.2f}{pairs:>8}".format(**record))
+            row = "{set:<24}{direction:<12}{bleu:>8.2f}{chrf:>8.2f}{pairs:>8}".format(**record)
+            numbers = result.numbers
+            console.print(f"{row}  {numbers.share:.1%} of {numbers.pairs}" if numbers and numbers.pairs else row)
             for source, hypothesis in list(zip(result.sources, result.hypotheses, strict=True))[: options.num_shown]:
                 console.print(f"  {source}\n  -> {hypothesis}")
             records.append(record)
@@ -63,6 +66,7 @@ def _record(name: str, result: Evaluation) -> dict[str, Any]:
         "bleu": round(result.score.bleu, 2),
         "chrf": round(result.score.chrf, 2),
         "pairs": len(result.sources),
+        "numbers": result.numbers._asdict() if result.numbers else None,
     }
 
 

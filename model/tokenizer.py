@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -19,6 +19,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = (PAD, BOS, EOS, UNK)
 """Always the first four, so their ids are 0 to 3."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_PANIC = "PanicException"
+"""The class that Rust's panics have in Python; no module has it."""
+
+_PROBES = ("a", "A1 ", " ", "0", ".", "\n", "\u00e4", "\u4e00")
+_PROBE_LENGTH = 300
+"""Characters repeated so often, with another one behind, are what expressions that try too many ways stumble over."""
 
 _WORD_START = "▁"
 _BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -33,17 +43,34 @@ class TokenizerError(ValueError):
     """A tokenizer that cannot be read, or a token that it does not have."""
 
 
+class TextCutError(TokenizerError):
+    """A text that the tokenizer's own rules cannot cut into tokens."""
+
+
+def _no_panic(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """`function` with the library's panics as TextCutError: they derive from BaseException, which nobody expects.
+
+    A regular expression of the file that tries too many ways through a text ends so.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if type(error).__name__ != _PANIC:
+                raise
+            raise TextCutError(f"the tokenizer cannot cut this text into tokens: {error}") from None
+
+    return guarded
+
+
 def language_tag(code: str) -> str:
     """The special token that opens a source text and names the language wanted: 'de' -> '<2de>'.
 
     After Johnson et al. 2017, https://arxiv.org/abs/1611.04558.
     """
     return f"<2{code}>"
-
-
-def source_ids(tokenizer: Tokenizer, text_ids: Sequence[int], target_language: str) -> list[int]:
-    """What an encoder reads to translate: the tag of the language wanted, the text, the end."""
-    return [tokenizer.token_id(language_tag(target_language)), *text_ids, tokenizer.token_id(EOS)]
 
 
 class Tokenizer:
@@ -57,6 +84,11 @@ class Tokenizer:
         # A file may ask for these too; where to cut and how to pad is the caller's business as well.
         self._backend.no_truncation()
         self._backend.no_padding()
+
+    @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """The library's own tokenizer."""
+        return self._backend
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -97,6 +129,18 @@ class Tokenizer:
             raise TokenizerError(f"the tokenizer has no token with the id {token_id}, {allowed}")
         return token
 
+    def check(self) -> None:
+        """TextCutError where the file's rules fail on texts that are merely monotonous."""
+        for probe in _PROBES:
+            self.encode(probe * _PROBE_LENGTH + "\0")
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id that a text can become, special tokens that the file adds included; -1 without any."""
+        added = (token_id for given in ("", ("", "")) for token_id in self.encodings([given])[0].ids)
+        return max((*self._backend.get_vocab().values(), *added), default=-1)
+
+    @_no_panic
     def encode(self, text: str) -> list[int]:
         """Token ids of the text alone; a special token's spelling inside it is text like any other.
 
@@ -104,6 +148,7 @@ class Tokenizer:
         """
         return self._backend.encode(text, add_special_tokens=False).ids
 
+    @_no_panic
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, on all cores."""
         if len(texts) == 1 and len(texts[0]) <= _SHORT_CHARACTERS:
@@ -111,6 +156,7 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    @_no_panic
     def encodings(
         self,
         texts: Sequence[str | tuple[str, str]],
@@ -127,6 +173,7 @@ class Tokenizer:
         encode = self._backend.encode_batch if with_offsets else self._backend.encode_batch_fast
         return encode(list(texts), add_special_tokens=add_special_tokens)
 
+    @_no_panic
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `token_ids`."""
         return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.layers import DecoderLayer, Embedding, EncoderLayer, KeyValue, make_norm
-from model.positions import RotaryTable, Rotation
+from model.layers import DecoderLayer, Embedding, EmbeddingSum, EncoderLayer, KeyValue, make_norm
+from model.positions import AttentionBias, Place, RelativeBias, RotaryTable
 
 
 class Transformer(nn.Module):
@@ -32,8 +32,14 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config)
+        self.embedding = Embedding(config, config.vocab_size)
+        self.source_embedding: EmbeddingSum | None = None  # the encoder's, where it is not the decoder's
+        if config.source_embedding != "shared":
+            is_own = config.source_embedding == "own"
+            self.source_embedding = Embedding(config, config.num_source_tokens) if is_own else EmbeddingSum(config)
         self.rotary = RotaryTable(config) if config.positions == "rotary" else None
+        self.encoder_bias = AttentionBias(config, config.num_encoder_layers, is_causal=False)
+        self.decoder_bias = AttentionBias(config, config.num_decoder_layers, is_causal=True)
         encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_layers = cast("Sequence[EncoderLayer]", encoder_layers)
@@ -57,18 +63,46 @@ class Transformer(nn.Module):
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, Embedding):
-            # E^-1/2, so that the tied projection starts with logits of unit size; the embedding's scale undoes it.
-            nn.init.normal_(module.token.weight, std=self.config.d_model**-0.5)
+        elif isinstance(module, RelativeBias):
+            nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+        elif isinstance(module, EmbeddingSum):
+            if isinstance(module, Embedding):
+                # E^-1/2, so that the tied projection starts with logits of unit size; the embedding's scale undoes it.
+                nn.init.normal_(module.token.weight, std=self.config.d_model**-0.5)
             if self.config.positions == "learned":
                 nn.init.normal_(module.position, std=0.02)
             if self.config.num_token_types:
                 nn.init.normal_(module.token_type, std=0.02)
 
-    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, Rotation | None]:
-        """What enters the first layer for rows (B,T) from position 0 on: states (B,T,E), and the rotation."""
+    def enter_encoder(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, list[Place]]:
+        """What enters the encoder for rows (B,S): states (B,S,E), and what each layer is told of their places."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        return self.embedding(input_ids, positions, token_type_ids), self._rotation(input_ids, positions)
+        source = self.source_embedding
+        if source is None:
+            states = self.embedding(input_ids, positions, token_type_ids)
+        else:
+            tokens = source.token if isinstance(source, Embedding) else self.embedding.token
+            states = source.add(tokens(input_ids), positions, token_type_ids)
+        bias = self.encoder_bias(positions, input_ids.shape[1], states.dtype)
+        return states, self._places(input_ids, positions, bias)
+
+    def enter_decoder(
+        self, input_ids: Tensor, positions: Tensor | None = None, num_keys: int | None = None
+    ) -> tuple[Tensor, list[Place]]:
+        """The same for the decoder and rows (B,T) at `positions` (B,T), which attend to `num_keys`.
+
+        By default they stand from position 0 on and attend to each other.
+        """
+        if positions is None:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        states = self.embedding(input_ids, positions)
+        bias = self.decoder_bias(positions, input_ids.shape[1] if num_keys is None else num_keys, states.dtype)
+        return states, self._places(input_ids, positions, bias)
+
+    def _places(self, input_ids: Tensor, positions: Tensor, biases: list[Tensor | None]) -> list[Place]:
+        """One for each bias, with `positions` (1,T) or (B,T) for each row of `input_ids` (B,T)."""
+        rotation = None if self.rotary is None else self.rotary(positions.expand_as(input_ids))
+        return [Place(rotation, bias) for bias in biases]
 
     def encode(self, input_ids: Tensor, lengths: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """`input_ids` (B,S), of which `lengths` (B) are real, -> one vector a token, (B,S,E).
@@ -77,9 +111,9 @@ class Transformer(nn.Module):
         """
         if not self.encoder_layers:
             raise ValueError(f"a model of architecture {self.config.architecture!r} has no encoder")
-        states, rotation = self.embed(input_ids, token_type_ids)
-        for layer in self.encoder_layers:
-            states = layer(states, rotation, lengths)
+        states, places = self.enter_encoder(input_ids, token_type_ids)
+        for layer, place in zip(self.encoder_layers, places, strict=True):
+            states = layer(states, place, lengths)
         memory: Tensor = self.encoder_norm(states)
         return memory
 
@@ -109,16 +143,22 @@ class Transformer(nn.Module):
         """
         self._check_source(cross_cache is not None)
         positions = write_indices[:, None] + torch.arange(input_ids.shape[1], device=input_ids.device)
-        states, rotation = self.embedding(input_ids, positions), self._rotation(input_ids, positions)
+        # Not write_indices + T: the sum with a shape would be made on the host, and copied to a device at every step.
+        lengths = positions[:, -1] + 1
+        states, places = self.enter_decoder(input_ids, positions, cache[0].key.shape[1])
         new_cache = []
         for index, layer in enumerate(self.decoder_layers):
             source = cross_cache[index] if cross_cache is not None else None
-            states, layer_cache = layer.step(states, rotation, cache[index], write_indices, source, source_lengths)
+            states, layer_cache = layer.step(
+                states, places[index], cache[index], write_indices, lengths, source, source_lengths
+            )
             new_cache.append(layer_cache)
         return self.decoder_norm(states), new_cache
 
     def project(self, states: Tensor) -> Tensor:
         """The decoder's output (...,E) -> logits over the vocabulary (...,V)."""
+        if self.config.scale_projection:
+            states = states * self.config.d_model**-0.5
         weight: Tensor = self.embedding.token.weight if self.config.tied_embeddings else self.projection.weight
         return nn.functional.linear(states, weight, self.final_bias if self.config.final_bias else None)
 
@@ -133,18 +173,11 @@ class Transformer(nn.Module):
         cross_cache: Sequence[KeyValue | None] = [None] * len(self.decoder_layers)
         if source_ids is not None and source_lengths is not None:
             cross_cache = self.cross_cache(self.encode(source_ids, source_lengths))
-        states, rotation = self.embed(target_ids)
-        for layer, source in zip(self.decoder_layers, cross_cache, strict=True):
-            states = layer(states, rotation, source, source_lengths)
+        states, places = self.enter_decoder(target_ids)
+        for layer, place, source in zip(self.decoder_layers, places, cross_cache, strict=True):
+            states = layer(states, place, source, source_lengths)
         output: Tensor = self.decoder_norm(states)
         return output
-
-    def _rotation(self, input_ids: Tensor, positions: Tensor) -> Rotation | None:
-        """What the layers rotate by, with `positions` (1,T) or (B,T) for each row of `input_ids` (B,T)."""
-        if self.rotary is None:
-            return None
-        rotation: Rotation = self.rotary(positions.expand_as(input_ids))
-        return rotation
 
     def _check_source(self, is_given: bool) -> None:
         # A decoder left without the source that it was built for would answer all the same, and wrongly.

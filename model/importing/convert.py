@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from model.config import ConfigError, ModelConfig
 from model.importing.errors import ModelImportError
 from model.importing.family import Family
 from model.importing.generation import describe_generation
-from model.importing.options import Options
+from model.importing.options import Options, refuse_unknown_code
 from model.importing.registry import FAMILIES
 from model.importing.sentence_transformers import describe_embedding
 from model.importing.source import SourceFolder, open_source
+from model.importing.text import TextPart, TextSource
 from model.importing.tokenizer import read_tokenizer
-from model.importing.weights import WeightFiles, fill
+from model.importing.weights import RenamedWeights, WeightFiles, fill
 from model.pooling import Pooling
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -29,36 +30,70 @@ def import_checkpoint(
     name: str | None = None,
     pooling: Pooling | None = None,
     report: Callable[[str], None] = lambda _: None,
+    languages: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> Checkpoint:
     """Make a checkpoint of a folder that transformers or sentence-transformers wrote.
 
-    `name` is by default the folder's; `pooling` replaces what the folder says; `report` is told what was left out and
-    what was decided. ModelImportError lists all that is missing, unknown or cannot be represented.
+    `name` is by default the folder's; `pooling` replaces what the folder says; `languages` are those to read and those
+    to write, of the ones that a translation model has; `report` is told what was left out and what was decided.
+    ModelImportError lists all that is missing, unknown or cannot be represented.
     """
     source = open_source(folder)
     model_type, family, options = _family(source)
     files = WeightFiles.find(source.transformer)
     fields = _fields(family, options)
+    refuse_unknown_code(options)
     for note in options.notes:
         report(note)
+    fields = family.decide_by_weights(fields, RenamedWeights(family, files))
+    if pooling is not None and family.task != "embed":
+        raise ModelImportError(f"pooling is for models that embed, a {model_type} generates")
+    if family.describe is not None:
+        config = _config(options, fields)
+        part = family.describe(TextSource(source, options, config, report, *languages))
+    else:
+        part, config = _text_part(source, family, fields, options, pooling, report)
+    _check_tokens(folder, config, part)
+    model = Transformer(config)
+    dtype, left_out = fill(model, family, files)
+    for reason, names in left_out.items():
+        report(f"left out {', '.join(names)}: {reason}")
+    metadata: dict[str, Any] = {"task": part.task, "name": name or source.name, **part.metadata}
+    if licence := source.licence():
+        metadata["licence"] = licence
+    metadata["source"] = {"model_type": model_type, "sha256": files.sha256()}
+    stored = _store(model, dtype, report)
+    return Checkpoint(model.eval(), part.tokenizer, metadata, stored, part.target_tokenizer)
+
+
+def _text_part(
+    source: SourceFolder,
+    family: Family,
+    fields: dict[str, Any],
+    options: Options,
+    pooling: Pooling | None,
+    report: Callable[[str], None],
+) -> tuple[TextPart, ModelConfig]:
+    """What the one tokenizer.json of an encoder or a decoder makes of the fields, and the section of its task."""
     tokenizer = read_tokenizer(source, fields["vocab_size"])
     config = _config(options, fields | _ends(fields, tokenizer))
     section: dict[str, Any]
     if family.task == "embed":
         section = {"embedding": describe_embedding(source, config, pooling, report)}
-    elif pooling is not None:
-        raise ModelImportError(f"pooling is for models that embed, a {model_type} generates")
     else:
         section = {"generation": describe_generation(source, config, tokenizer, report)}
-    model = Transformer(config)
-    dtype, left_out = fill(model, family, files)
-    for reason, names in left_out.items():
-        report(f"left out {', '.join(names)}: {reason}")
-    metadata: dict[str, Any] = {"task": family.task, "name": name or source.name, **section}
-    if licence := source.licence():
-        metadata["licence"] = licence
-    metadata["source"] = {"model_type": model_type, "sha256": files.sha256()}
-    return Checkpoint(model.eval(), tokenizer, metadata, _store(model, dtype, report))
+    return TextPart(tokenizer, task=family.task, metadata=section), config
+
+
+def _check_tokens(folder: Path, config: ModelConfig, part: TextPart) -> None:
+    """Refuse a token whose id is beyond the vocabulary of the model's embedding."""
+    for tokenizer, side in ((part.tokenizer, "source"), (part.target_tokenizer or part.tokenizer, "target")):
+        size = config.vocab_size if side == "target" else config.num_source_tokens
+        if tokenizer.vocab_size > size and (side == "source" or part.target_tokenizer is not None):
+            raise ModelImportError(
+                f"{folder}: the tokenizer of the {side} has the token id {tokenizer.vocab_size - 1}, config.json says "
+                f"that there are {size} tokens"
+            )
 
 
 def _store(model: Transformer, dtype: torch.dtype, report: Callable[[str], None]) -> torch.dtype:
@@ -87,8 +122,6 @@ def _family(source: SourceFolder) -> tuple[str, Family, Options]:
         raise ModelImportError(
             f"{options.file}: model_type is {model_type!r}, the families that can be imported are {', '.join(FAMILIES)}"
         )
-    # A repository with code of its own may compute anything under the name of a known family.
-    options.require("auto_map", None, {})
     options.require("quantization_config", None, {})
     options.require("pruned_heads", None, {})
     options.check()

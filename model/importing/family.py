@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from model.importing.options import Options
+from model.importing.text import TextPart, TextSource
 
 Transform = Callable[[Sequence[Tensor]], Tensor]
-Task = Literal["embed", "generate"]
+Task = Literal["embed", "generate", "translate"]
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
@@ -28,6 +29,8 @@ class Weight(NamedTuple):
     theirs: tuple[str, ...]
     transform: Transform = joined
     """What makes one tensor of theirs."""
+    copies: tuple[str, ...] = ()
+    """Further names of the same tensor, for one of theirs alone: at least one must be there, and all must be equal."""
 
 
 class Ignored(NamedTuple):
@@ -46,6 +49,10 @@ class Family:
     configure: Callable[[Options], dict[str, Any]]
     """config.json -> fields of ModelConfig; what cannot be represented is refused through the options."""
     weights: Callable[[ModelConfig], Iterable[Weight]]
+    decide_by_weights: Callable[[dict[str, Any], Mapping[str, Tensor]], dict[str, Any]] = lambda fields, _: fields
+    """The fields, with those that the weights tell better than config.json; given by the names after `renames`."""
+    describe: Callable[[TextSource], TextPart] | None = None
+    """Tokenizers and metadata of an encoder-decoder."""
     renames: tuple[tuple[str, str], ...] = ()
     """Regular expressions and their replacements, for the prefix of a model with a head and for spellings of old."""
     ignored: tuple[Ignored, ...] = ()

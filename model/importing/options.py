@@ -28,19 +28,30 @@ class Options:
 
     def __init__(self, file: str, values: Mapping[str, Any], prefix: str = "") -> None:
         self.file, self._values, self._prefix = file, values, prefix
+        self._read: set[str] = set()
         self.problems: list[str] = []
         self.notes: list[str] = []
 
     def __contains__(self, name: str) -> bool:
+        self._read.add(name)
         return name in self._values
+
+    def _take(self, name: str, default: object = None) -> Any:
+        self._read.add(name)
+        return self._values.get(name, default)
+
+    @property
+    def unread(self) -> list[str]:
+        """The names of values that nobody has asked for."""
+        return [name for name in self._values if name not in self._read]
 
     def get(self, name: str) -> Any:
         """The value as it stands, None where there is none."""
-        return self._values.get(name)
+        return self._take(name)
 
     def integer(self, name: str, default: int | None = None, minimum: int = 0) -> int:
         """A whole number of at least `minimum`; without a default it must be there."""
-        value = self._values.get(name, default)
+        value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             self.refuse(name, value, f"it must be a whole number of at least {minimum}")
             return minimum
@@ -48,7 +59,7 @@ class Options:
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number; without a default it must be there."""
-        value = self._values.get(name, default)
+        value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(name, value, "it must be a number")
             return 1.0 if default is None else default
@@ -56,7 +67,7 @@ class Options:
 
     def boolean(self, name: str, default: bool) -> bool:
         """True or false."""
-        value = self._values.get(name, default)
+        value = self._take(name, default)
         if not isinstance(value, bool):
             self.refuse(name, value, "it must be true or false")
             return default
@@ -64,7 +75,7 @@ class Options:
 
     def mapping(self, name: str) -> dict[str, Any]:
         """An object within the object; empty where there is none."""
-        value = self._values.get(name) or {}
+        value = self._take(name) or {}
         if not isinstance(value, dict):
             self.refuse(name, value, "it must be an object")
             return {}
@@ -78,7 +89,7 @@ class Options:
 
     def activation(self, name: str, default: str) -> str:
         """Our name of the activation."""
-        value = self._values.get(name, default)
+        value = self._take(name, default)
         if not isinstance(value, str) or value not in ACTIVATIONS:
             self.refuse(name, value, f"allowed: {', '.join(ACTIVATIONS)}")
             return "relu"
@@ -86,7 +97,7 @@ class Options:
 
     def require(self, name: str, *allowed: object) -> None:
         """The model works in one of the ways `allowed` only; a file that says nothing means one of them."""
-        value = self._values.get(name)
+        value = self._take(name)
         if name in self._values and value not in allowed:
             self.refuse(name, value, f"allowed: {', '.join(map(repr, allowed))}")
 
@@ -103,3 +114,35 @@ class Options:
         """Raise ModelImportError with everything noted, if anything was."""
         if self.problems:
             raise ModelImportError(f"{self.file}: {'; '.join(self.problems)}")
+
+
+_NO_ARITHMETIC_TEXT = """
+    _name_or_path name_or_path architectures model_type torch_dtype dtype transformers_version auto_map
+    use_cache return_dict output_attentions output_hidden_states output_past gradient_checkpointing
+    pretraining_tp license initializer_range initializer_factor init_std id2label label2id num_labels
+    problem_type task_specific_params attention_probs_dropout_prob attention_dropout activation_dropout
+    classifier_dropout classif_dropout dropout hidden_dropout_prob attn_pdrop embd_pdrop encoder_layerdrop
+    decoder_layerdrop layerdrop tie_word_embeddings bos_token_id eos_token_id pad_token_id sep_token_id
+    unk_token_id decoder_start_token_id num_hidden_layers num_beams max_length min_length length_penalty
+    early_stopping no_repeat_ngram_size bad_words_ids do_sample forced_bos_token_id forced_eos_token_id
+    temperature top_k top_p
+"""
+_NO_ARITHMETIC = frozenset(_NO_ARITHMETIC_TEXT.split())
+"""Options that say what a model is called, how it was trained, or how its tokens are chosen."""
+
+
+def refuse_unknown_code(options: Options) -> None:
+    """Follow `auto_map`, which names a repository's own code, only where the options leave it nothing to say.
+
+    That code is never run. Where every option is one that the family reads, the model is the family's; where one is
+    not, the code may compute anything by it.
+    """
+    if not options.get("auto_map"):
+        return
+    for name in options.unread:
+        if name not in _NO_ARITHMETIC:
+            options.refuse(
+                name, options.get(name), "which only the repository's own code (auto_map) knows: not imported"
+            )
+    options.check()
+    options.note("the repository's own code (auto_map) is left out: its options are those of the family")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.importing import bert, distilbert, gpt2, llama, mistral, qwen, roberta
+from model.importing import bart, bert, distilbert, gpt2, llama, m2m100, marian, mistral, qwen, roberta, t5
 from model.importing.family import Family
 
 FAMILIES: dict[str, Family] = {
@@ -16,4 +16,11 @@ FAMILIES: dict[str, Family] = {
     "mistral": mistral.FAMILY,
     "qwen2": qwen.QWEN2,
     "qwen3": qwen.QWEN3,
+    "marian": marian.FAMILY,
+    "m2m_100": m2m100.FAMILY,
+    "bart": bart.BART,
+    "mbart": bart.MBART,
+    "t5": t5.T5,
+    "mt5": t5.MT5,
+    "umt5": t5.UMT5,
 }

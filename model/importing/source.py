@@ -46,12 +46,22 @@ class SourceFolder:
 
     def licence(self) -> str | None:
         """What the front matter of README.md says, as model cards have it."""
-        path = self.root / "README.md"
-        if not path.is_file():
-            return None
-        front = re.match(r"---\r?\n(.*?)\r?\n---", path.read_text("utf-8", errors="replace"), re.DOTALL)
-        stated = re.search(r"^license:[ \t]*(\S.*?)[ \t\r]*$", front[1], re.MULTILINE) if front else None
+        front = self._front_matter()
+        stated = re.search(r"^license:[ \t]*(\S.*?)[ \t\r]*$", front, re.MULTILINE)
         return stated[1].strip("'\"") if stated else None
+
+    def stated_languages(self) -> list[str]:
+        """Those that the front matter of README.md lists."""
+        stated = re.search(r"^languages?:[ \t]*(\S.*)?((?:\r?\n[ \t]*-[ \t]*\S+)*)", self._front_matter(), re.MULTILINE)
+        if stated is None:
+            return []
+        return re.findall(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*", f"{stated[1] or ''} {stated[2]}")
+
+    def _front_matter(self) -> str:
+        path = self.root / "README.md"
+        text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+        front = re.match(r"---\r?\n(.*?)\r?\n---", text, re.DOTALL)
+        return front[1] if front else ""
 
 
 def open_source(folder: Path) -> SourceFolder:
@@ -60,15 +70,8 @@ def open_source(folder: Path) -> SourceFolder:
         raise ModelImportError(f"there is no folder {folder}")
     modules = _modules(folder)
     transformer = modules[0].folder if modules else folder
-    missing = [name for name in ("config.json", "tokenizer.json") if not (transformer / name).is_file()]
-    if missing:
-        hint = (
-            '; make it where transformers is installed: python -c "from transformers import AutoTokenizer; '
-            f"AutoTokenizer.from_pretrained('{transformer}').save_pretrained('{transformer}')\""
-        )
-        raise ModelImportError(
-            f"{transformer} lacks {', '.join(missing)}{hint if missing == ['tokenizer.json'] else ''}"
-        )
+    if not (transformer / "config.json").is_file():
+        raise ModelImportError(f"{transformer} lacks config.json")
     return SourceFolder(folder, transformer, modules)
 
 

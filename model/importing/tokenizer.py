@@ -27,6 +27,12 @@ def read_tokenizer(source: SourceFolder, vocab_size: int) -> Tokenizer:
     either would give other vectors than the model's own, without a word.
     """
     path = source.transformer / "tokenizer.json"
+    if not path.is_file():
+        folder = source.transformer
+        raise ModelImportError(
+            f'{folder} lacks tokenizer.json; make it where transformers is installed: python -c "from transformers '
+            f"import AutoTokenizer; AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
     description = read_object(path) | {"truncation": None, "padding": None}
     _refuse_contradictions(source, description.get("normalizer"))
     options = transformer_options(source)

@@ -18,13 +18,16 @@ ROUND_EXAMPLES = 32_768
 """Examples that are drawn, sorted by length and cut into batches together."""
 
 
-Example = tuple[Sequence[int], ...]
-"""Rows of token ids, what they are is the objective's business."""
+Example = tuple[Any, ...]
+"""Rows of token ids, or text that becomes such rows in `Collator.prepare`: the objective's business."""
 BatchT = TypeVar("BatchT", bound=tuple[Tensor, ...])
 
 
 class Collator(Protocol):
     """What makes batches of examples: an objective."""
+
+    def prepare(self, examples: Sequence[Example], generator: np.random.Generator) -> Sequence[Example]:
+        """What the examples drawn from one stream become before they are sorted by length, or the examples."""
 
     def length(self, example: Example) -> int:
         """The columns that an example takes in a batch."""
@@ -113,10 +116,11 @@ class BatchPlan:
     def _round(self) -> list[list[Example]]:
         shares = [s.weight * len(s.examples) if s.from_step <= self.round_step else 0.0 for s in self.streams]
         examples: list[Example] = []
-        for stream, start, share in zip(self.streams, self.round_start, shares, strict=True):
+        for index, (stream, start, share) in enumerate(zip(self.streams, self.round_start, shares, strict=True)):
             stream.drawn = start
             if share:  # at least one, or rounding would leave a small file out of every round
-                examples += stream.draw(max(1, round(self.round_examples * share / sum(shares))))
+                drawn = stream.draw(max(1, round(self.round_examples * share / sum(shares))))
+                examples += self.collator.prepare(drawn, np.random.default_rng((self.seed, self.round, 3, index)))
         generator = np.random.default_rng((self.seed, self.round, 1))
         # A little noise in the sort keys, so that a pair meets other neighbours each time.
         noise = generator.random(len(examples))
@@ -131,12 +135,17 @@ def move(batch: BatchT, device: torch.device) -> BatchT:
     return type(batch)(*(tensor.to(device, non_blocking=True) for tensor in batch))
 
 
+def num_positions(batch: tuple[Tensor, ...]) -> int:
+    """How many positions a batch has, padding included: its rows times its longest row."""
+    return len(batch[0]) * max(tensor.shape[1] for tensor in batch if tensor.ndim == 2)
+
+
 def split(batch: BatchT, max_tokens: int) -> list[BatchT]:
     """Cut a batch by rows into equal parts of at most about `max_tokens` padded tokens (0: leave it whole)."""
-    num_rows, width = len(batch[0]), max(tensor.shape[1] for tensor in batch if tensor.ndim == 2)
-    if not max_tokens or num_rows * width <= max_tokens:
+    num_tokens = num_positions(batch)
+    if not max_tokens or num_tokens <= max_tokens:
         return [batch]
-    num_parts = min(num_rows, -(-num_rows * width // max_tokens))
+    num_parts = min(len(batch[0]), -(-num_tokens // max_tokens))
     parts = zip(*(tensor.tensor_split(num_parts) for tensor in batch), strict=True)
     return [type(batch)(*part) for part in parts]
 

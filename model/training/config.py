@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from model.config import Architecture, ConfigError, ModelConfig
+from model.corpus.augmentation import Augmentation
 
 _NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -35,6 +36,15 @@ class TranslationConfig:
     """Translate each column into the other."""
 
     kind: Literal["translation"] = "translation"
+    bpe_dropout: Share = 0.0
+    """The chance that a merge of pieces is left out, so that words come in other pieces each time; 0.1 is usual."""
+    r_drop: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+    """Compute each batch twice, under different dropout, and pull the two together: the weight of their divergence.
+    Liang et al. 2021, https://arxiv.org/abs/2106.14448. A step takes twice the time."""
+    guided_alignment: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+    """Train a head to align words by the `links` of the files: the weight of its loss, 0.05 is usual."""
+    guided_head: AtLeastZero = 0
+    """Which head of the next-to-last decoder layer, or of the only one."""
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
@@ -92,6 +102,11 @@ class TrainSource:
     """German from before 1996: brought to the spelling of today."""
     min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """The file has three columns, score, sentence, sentence; the pairs from this score up are taken."""
+    direction: Literal["both", "there", "back"] = "both"
+    """Of translation: from the first language to the second, back, or both; distilled pairs have one true side."""
+    links: str = ""
+    """Of translation: a file with a line for each pair, the linked words as "0-0 1-2"; `python -m model align` writes
+    it."""
     licence: str = ""
 
 
@@ -120,6 +135,8 @@ class DataConfig:
     dev: tuple[DevSource, ...] = ()
     max_tokens: AtLeastOne = 128
     """A pair with a longer side is left out, and counted; running text is cut into blocks of this many."""
+    augmentation: Augmentation = Augmentation()
+    """Of the translation objective: pairs changed and added, anew each time they come."""
 
 
 @dataclass(frozen=True, config=_NO_OTHER_FIELDS)
@@ -226,9 +243,33 @@ def _cross_problems(config: TrainingConfig) -> list[str]:
         problems.append(
             f"max_batch_tokens is {config.max_batch_tokens}, below data.max_tokens {config.data.max_tokens}"
         )
+    problems += _translation_problems(config)
+    problems += [f"data.augmentation: {text}" for text in config.data.augmentation.problems(languages)]
+    if kind != "translation" and not config.data.augmentation.is_off:
+        problems.append(f"data.augmentation is given, which objective {kind!r} has no use for")
     if kind != "contrastive":
         scored = [source.path for source in config.data.train if source.min_score is not None]
         problems += [f"data.train: {path} has a min_score, which objective {kind!r} has no use for" for path in scored]
+    return problems
+
+
+def _translation_problems(config: TrainingConfig) -> list[str]:
+    objective = config.objective
+    if not isinstance(objective, TranslationConfig):
+        sources = [source for source in config.data.train if source.links or source.direction != "both"]
+        return [
+            f"data.train: {source.path} has links or a direction, which only translation uses" for source in sources
+        ]
+    problems = []
+    if objective.r_drop and not config.model.get("dropout", ModelConfig.dropout):
+        problems.append(f"objective.r_drop is {objective.r_drop:g}, which needs model.dropout above 0")
+    if objective.guided_alignment and not any(source.links for source in config.data.train):
+        problems.append("objective.guided_alignment is set, but no file of data.train has links")
+    num_heads = config.model.get("num_heads", ModelConfig.num_heads)
+    if objective.guided_head >= num_heads:
+        problems.append(f"objective.guided_head is {objective.guided_head}, allowed: 0 to {num_heads - 1}")
+    if objective.bpe_dropout and config.tokenizer.kind != "bpe":
+        problems.append(f"objective.bpe_dropout is set, but tokenizer.kind is {config.tokenizer.kind!r}")
     return problems
 
 

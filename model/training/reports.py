@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 _LOSS_EVERY_STEPS = 20
-_LINE_EVERY_STEPS = 50
+_LINE_EVERY_SECONDS = 30.0
 _SPEED_OVER_STEPS = 100
 
 
 class Progress:
-    """A bar with loss, tokens a second and time left; where the output is no terminal, a line now and then."""
+    """A bar with loss, tokens a second and time left; where the output is no terminal, a line now and then.
+
+    "Tokens" are labels: what is predicted. With `matrix_rate`, operations a second that products of matrices alone
+    reach, the share of it that training reaches is told too.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         # A terminal wraps by itself, and a log file is not to be cut at 80 columns.
@@ -29,7 +34,10 @@ class Progress:
         self.bar = Bar(TextColumn("step"), *columns, console=self.console, speed_estimate_period=120.0)
         self.task = self.bar.add_task("", total=None)
         self.loss: float | None = None
-        self.tokens: list[tuple[float, int]] = []
+        self.matrix_rate = 0.0
+        self.steps: list[tuple[float, int, float]] = []
+        """When each of the last steps ended, its labels and its operations."""
+        self.last_line = -math.inf
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -46,17 +54,27 @@ class Progress:
         """Print a line of text, above the bar where there is one."""
         self.console.print(text)
 
-    def step(self, step: int, max_steps: int, loss: float, num_tokens: int, gradient_norm: float) -> None:
-        """Show one more step; the loss shown is a moving average."""
+    def step(
+        self, step: int, max_steps: int, loss: float, num_tokens: int, gradient_norm: float, operations: float = 0.0
+    ) -> None:
+        """Show one more step, which took `operations` in products of matrices; the loss shown is a moving average."""
+        now = self.bar.get_time()
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
-        self.tokens = [*self.tokens[1 - _SPEED_OVER_STEPS :], (self.bar.get_time(), num_tokens)]
-        seconds = self.tokens[-1][0] - self.tokens[0][0]
-        speed = sum(count for _, count in self.tokens[1:]) / seconds if seconds else 0.0
-        text = f"loss {self.loss:.3f}  {speed:.0f} tokens/s  gradient {gradient_norm:.2f}"
+        self.steps = [*self.steps[1 - _SPEED_OVER_STEPS :], (now, num_tokens, operations)]
+        seconds = now - self.steps[0][0]
+        text = f"loss {self.loss:.3f}  {self._speed(seconds)}gradient {gradient_norm:.2f}"
         self.bar.update(self.task, completed=step, total=max_steps, description=text)
-        if not self.console.is_terminal and step % _LINE_EVERY_STEPS == 0:
-            left = (max_steps - step) * seconds / max(1, len(self.tokens) - 1)
-            self.note(f"step {step}/{max_steps}  {text}  {left / 60:.0f} min left")
+        if not self.console.is_terminal and (now - self.last_line >= _LINE_EVERY_SECONDS or step == max_steps):
+            self.last_line = now
+            left = f"  {(max_steps - step) * seconds / (len(self.steps) - 1) / 60:.0f} min left" if seconds else ""
+            self.note(f"step {step}/{max_steps}  {text}{left}")
+
+    def _speed(self, seconds: float) -> str:
+        if not seconds:
+            return ""  # the first step: nothing was timed yet
+        tokens, operations = (sum(step[place] for step in self.steps[1:]) / seconds for place in (1, 2))
+        share = f" ({operations / self.matrix_rate:.0%} of the matrix rate)" if self.matrix_rate and operations else ""
+        return f"{tokens:.0f} tokens/s{share}  "
 
 
 class Loss(NamedTuple):

@@ -12,10 +12,22 @@ from model.checkpoint import Checkpoint, load_checkpoint
 from model.tokenizer import Tokenizer
 from model.training.config import TrainingConfig
 from model.training.data import build_plan
-from model.training.objectives import OBJECTIVES
+from model.training.objectives.base import Objective
+from model.training.objectives.causal_lm import CausalLm
+from model.training.objectives.contrastive import Contrastive
+from model.training.objectives.masked_lm import MaskedLm
+from model.training.objectives.translation import Translation
 from model.training.reports import Progress
 from model.training.resume import last_checkpoint
 from model.training.trainer import Trainer
+
+OBJECTIVES: dict[str, type[Objective[Any, Any, Any]]] = {
+    "translation": Translation,
+    "contrastive": Contrastive,
+    "masked_lm": MaskedLm,
+    "causal_lm": CausalLm,
+}
+"""By the `kind` of a configuration's objective."""
 
 
 def train(config: TrainingConfig, folder: Path, data_root: Path, device: torch.device, progress: Progress) -> Path:

@@ -6,7 +6,8 @@ import signal
 from types import FrameType, TracebackType
 from typing import Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP is a terminal that was closed; Windows has none.
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Stopped(KeyboardInterrupt):
@@ -18,13 +19,15 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopRequest:
-    """While it is entered, the first Ctrl-C or SIGTERM is noted in `signal_number`; a second one acts at once."""
+    """While it is entered, the first Ctrl-C, SIGTERM or SIGHUP goes to `signal_number`; a second one acts at once."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
 
     def __enter__(self) -> Self:
-        self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        # nohup has SIGHUP ignored, and means it.
+        wanted = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._note) for number in wanted}
         return self
 
     def __exit__(

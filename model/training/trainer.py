@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -16,14 +16,17 @@ from torch import Tensor, nn
 from model.checkpoint import Checkpoint, save_checkpoint
 from model.tokenizer import Tokenizer
 from model.training import resume
-from model.training.batches import BatchPlan, move, split
+from model.training.batches import BatchPlan, move, num_positions, split
 from model.training.config import TrainingConfig
 from model.training.init import take_weights
 from model.training.objectives.base import Objective
 from model.training.optimizers import build_optimizers, rate, set_rate
 from model.training.reports import Metrics, Progress
 from model.training.signals import Stopped, StopRequest
+from model.training.speed import FlopCount, matrix_rate
 from model.transformer import Transformer
+
+_Gradients = Callable[[Any], tuple[Tensor, tuple[Tensor, ...]]]
 
 
 class TrainingError(RuntimeError):
@@ -57,15 +60,19 @@ class Trainer:
         self.optimizers = build_optimizers(self.model, config.optimizer, self.workers)
         self.step = 0
         self.seconds = 0.0
+        self.operations_per_position: float | None = None
+        """Matrix operations of a step for each padded position of its batch, counted in the first step."""
         self.loss = torch.compile(self._loss, dynamic=True) if config.compile else self._loss
         self.metrics = Metrics(folder)
 
     def run(self, progress: Progress) -> None:
         """Train to `max_steps`, scoring and saving on the way; the averaged model ends up in `final/`.
 
-        SIGTERM and Ctrl-C save and raise Stopped after the step in hand.
+        SIGTERM, SIGHUP and Ctrl-C save and raise Stopped after the step in hand.
         """
         resume.load(self)
+        if self.step:
+            progress.note(f"resumed at step {self.step}")
         if self.step < self.config.max_steps:
             with StopRequest() as stop:
                 self._train(progress, stop)
@@ -77,12 +84,14 @@ class Trainer:
         save_checkpoint(final, self.folder / "final")
 
     def _train(self, progress: Progress, stop: StopRequest) -> None:
+        progress.matrix_rate = self._matrix_rate()
         last_save = tick = time.monotonic()
         for batch in self.plan.batches(self.step):
             loss, norm = self.train_step(move(batch, self.device))
             num_labels = self.objective.num_labels(batch)
             self.metrics.step(self.step, loss, num_labels)
-            progress.step(self.step, self.config.max_steps, loss, num_labels, norm)
+            operations = (self.operations_per_position or 0.0) * num_positions(batch)
+            progress.step(self.step, self.config.max_steps, loss, num_labels, norm, operations)
             self.seconds += time.monotonic() - tick
             if self.step % self.config.evaluate_every_steps == 0:
                 self.evaluate(progress)
@@ -121,10 +130,13 @@ class Trainer:
         num_labels = self.objective.num_labels(batch)
         parameters = list(self.model.parameters())
 
-        def gradients(part: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        def part_gradients(part: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
             loss = self.loss(part) / num_labels
             return loss.detach(), torch.autograd.grad(loss, parameters)
 
+        gradients: _Gradients = part_gradients
+        if self.operations_per_position is None and not self.config.compile:
+            gradients = self._counted(gradients)
         results = self.workers.map(gradients, parts) if self.workers else map(gradients, parts)
         total, sums = next(results)
         with _threads(1 if self.workers else torch.get_num_threads()):  # the workers have the cores meanwhile
@@ -139,9 +151,28 @@ class Trainer:
         with self._autocast():
             return self.objective.loss(self.model, batch)
 
+    def _counted(self, gradients: _Gradients) -> _Gradients:
+        """`gradients`, which counts the operations of its part too."""
+
+        def counted(part: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+            with FlopCount() as count:
+                result = gradients(part)
+            self.operations_per_position = count.total / num_positions(part)
+            return result
+
+        return counted
+
+    def _matrix_rate(self) -> float:
+        config = self.model.config
+        dtype = torch.bfloat16 if self._computes_in_bf16 else torch.float32
+        return matrix_rate(config.d_model, config.d_ff, self.device, dtype, self.workers)
+
+    @property
+    def _computes_in_bf16(self) -> bool:
+        return self.config.autocast == "bf16" or (self.config.autocast == "auto" and has_fast_bf16(self.device))
+
     def _autocast(self) -> AbstractContextManager[Any]:
-        is_wanted = self.config.autocast == "bf16" or (self.config.autocast == "auto" and has_fast_bf16(self.device))
-        return torch.autocast(self.device.type, torch.bfloat16) if is_wanted else nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self._computes_in_bf16 else nullcontext()
 
     @torch.no_grad()
     def _update_average(self) -> None:

@@ -20,8 +20,7 @@ from model.tokenizer import Tokenizer
 from model.training.batches import Example, cut, move
 from model.training.config import DevSource, MaskedLmConfig, TrainingConfig, TrainSource
 from model.training.data import learn_tokenizer
-from model.training.loss import smoothed_cross_entropy
-from model.training.objectives.base import DevScore, Objective, Report
+from model.training.objectives.base import DevScore, Objective, Report, smoothed_cross_entropy
 from model.transformer import Transformer
 
 _MASKED, _RANDOM = 0.8, 0.1
