@@ -92,7 +92,7 @@ def activation_ranges(model: Transformer, sources: Sequence[Sequence[int]] = ())
         else:
             ids = _random_ids(model)
             for _ in range(NUM_ROUNDS):
-                ids = _decode(model, ids, torch.full((len(ids),), ids.shape[1]))
+                ids = _decode(model, ids % model.config.num_source_tokens, torch.full((len(ids),), ids.shape[1]))
     return {name: _range(*(torch.cat(parts) for parts in zip(*seen, strict=True))) for name, seen in extremes.items()}
 
 

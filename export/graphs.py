@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ TORCH_DTYPES: dict[DType, torch.dtype] = {
     "int64": torch.int64,
     "float32": torch.float32,
     "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
 }
 
 
@@ -51,9 +53,20 @@ class GraphDefinition:
         )
 
 
-def graph_definitions(model: Transformer, dtype: DType, pooling: Pooling = "mean") -> list[GraphDefinition]:
-    """The graphs of `model`, whose weights and caches are of `dtype`; `pooling` is for an encoder."""
-    return DEFINITIONS[model.config.architecture](model, dtype, pooling)
+def graph_definitions(
+    model: Transformer,
+    dtype: DType,
+    pooling: Pooling = "mean",
+    max_candidates: int = 16,
+    suppressed: Sequence[int] = (),
+) -> list[GraphDefinition]:
+    """The graphs of `model`, whose weights and caches are of `dtype`.
+
+    `pooling` is for an encoder; a decoder can be asked for up to `max_candidates` tokens a row, of which none is in
+    `suppressed`.
+    """
+    ranking = Ranking(max_candidates, tuple(suppressed))
+    return DEFINITIONS[model.config.architecture](model, dtype, pooling, ranking)
 
 
 class EncoderGraph(nn.Module):
@@ -82,6 +95,13 @@ class EmbeddingGraph(nn.Module):
         return states, pool(states, lengths, self.pooling)
 
 
+class Ranking(NamedTuple):
+    """How a decoder's tokens are ranked: at most so many a row, and as if those suppressed had no probability."""
+
+    max_candidates: int
+    suppressed: tuple[int, ...] = ()
+
+
 class DecoderGraph(nn.Module):
     """Advance every row by T tokens and give the logits after R of all B * T, with the best N of them ranked.
 
@@ -89,9 +109,11 @@ class DecoderGraph(nn.Module):
     Ranking inside the graph spares the server the whole (R,V) matrix: it reads (R,N), with N = 1 for greedy search.
     """
 
-    def __init__(self, model: Transformer, input_names: Sequence[str]) -> None:
+    def __init__(self, model: Transformer, input_names: Sequence[str], ranking: Ranking) -> None:
         super().__init__()
-        self.model, self.input_names = model, tuple(input_names)
+        self.model, self.input_names, self.ranking = model, tuple(input_names), ranking
+        self.suppressed: Tensor
+        self.register_buffer("suppressed", torch.tensor(ranking.suppressed, dtype=torch.int64), persistent=False)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.input_names, tensors, strict=True))
@@ -105,7 +127,8 @@ class DecoderGraph(nn.Module):
             source_lengths,
         )
         logits = self.model.project(take(states, named["read_indices"])).float()  # (R,V)
-        ids, log_probs = rank(logits, named["num_candidates"])
+        ranked = logits.index_fill(1, self.suppressed, -torch.inf) if self.ranking.suppressed else logits
+        ids, log_probs = rank(ranked, named["num_candidates"], self.ranking.max_candidates)
         return (logits, ids, log_probs, *(tensor for key_value in cache for tensor in key_value))
 
 
@@ -147,7 +170,7 @@ def _text_encoder(model: Transformer, pooling: Pooling) -> GraphDefinition:
     return GraphDefinition("encoder", EmbeddingGraph(model, pooling), tuple(inputs), outputs)
 
 
-def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
+def _decoder(model: Transformer, dtype: DType, ranking: Ranking) -> GraphDefinition:
     config = model.config
     inputs = [_ids("input_ids", "batch", "target"), _ids("write_indices", "batch"), _ids("read_indices", "reads")]
     inputs += _per_layer(config, dtype, "batch", "capacity", "key_cache", "value_cache")
@@ -161,12 +184,12 @@ def _decoder(model: Transformer, dtype: DType) -> GraphDefinition:
         TensorSpec(name="candidate_log_probs", dtype="float32", shape=("reads", "candidates")),
         *_per_layer(config, dtype, "batch", "capacity", "new_key_cache", "new_value_cache"),
     ]
-    module = DecoderGraph(model, [spec.name for spec in inputs])
+    module = DecoderGraph(model, [spec.name for spec in inputs], ranking)
     return GraphDefinition("decoder", module, tuple(inputs), tuple(outputs))
 
 
-DEFINITIONS: dict[Architecture, Callable[[Transformer, DType, Pooling], list[GraphDefinition]]] = {
-    "encoder_decoder": lambda model, dtype, _: [_encoder(model, dtype), _decoder(model, dtype)],
-    "encoder": lambda model, _, pooling: [_text_encoder(model, pooling)],
-    "decoder": lambda model, dtype, _: [_decoder(model, dtype)],
+DEFINITIONS: dict[Architecture, Callable[[Transformer, DType, Pooling, Ranking], list[GraphDefinition]]] = {
+    "encoder_decoder": lambda model, dtype, _, ranking: [_encoder(model, dtype), _decoder(model, dtype, ranking)],
+    "encoder": lambda model, _, pooling, __: [_text_encoder(model, pooling)],
+    "decoder": lambda model, dtype, _, ranking: [_decoder(model, dtype, ranking)],
 }

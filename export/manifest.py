@@ -1,7 +1,8 @@
 """What `manifest.json` says about a bundle, as models that validate themselves. Free of torch and onnx.
 
 The manifest is the contract between the exporter and the server. `format_version` changes when a server of an older
-version could no longer read it rightly; fields that an older server may ignore are added without a change.
+version could no longer read it rightly; fields that an older server may ignore are added without a change. The format
+is described in docs/bundles.md.
 """
 
 from __future__ import annotations
@@ -10,29 +11,15 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from model.config import Architecture, ConfigError, ModelConfig
+from export.heads import Heads, Name, Part, TokenId
+from model.config import ConfigError, ModelConfig
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MANIFEST_NAME = "manifest.json"
 
-Task = Literal["translate", "generate", "embed"]
-DType = Literal["int64", "float32", "float16"]
-
-ARCHITECTURES: dict[str, Architecture] = {
-    "translate": "encoder_decoder",
-    "embed": "encoder",
-    "generate": "decoder",
-}
-"""The architecture that each task is served with."""
-
-REQUIRED_GRAPHS: dict[str, frozenset[str]] = {
-    "encoder_decoder": frozenset({"encoder", "decoder"}),
-    "encoder": frozenset({"encoder"}),
-    "decoder": frozenset({"decoder"}),
-}
-"""The graphs that a bundle of each architecture must hold in every precision."""
+DType = Literal["int64", "float32", "float16", "bfloat16"]
 
 
 def _inside_bundle(path: str) -> str:
@@ -44,17 +31,9 @@ def _inside_bundle(path: str) -> str:
 
 
 RelativePath = Annotated[str, AfterValidator(_inside_bundle)]
-LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]+)*$")]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
-class _Part(BaseModel):
-    """A part of the manifest: immutable, and tolerant of fields that a later exporter adds."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class TensorSpec(_Part):
+class TensorSpec(Part):
     """One input or output of a graph; a named dimension varies from call to call, a number is fixed."""
 
     name: str
@@ -62,7 +41,7 @@ class TensorSpec(_Part):
     shape: tuple[str | int, ...]
 
 
-class GraphSpec(_Part):
+class GraphSpec(Part):
     """One ONNX file with its inputs and outputs in order."""
 
     file: RelativePath
@@ -70,113 +49,80 @@ class GraphSpec(_Part):
     outputs: tuple[TensorSpec, ...]
 
 
-class PrecisionSpec(_Part):
-    """The graphs of one precision, by name ("encoder", "decoder")."""
+class PrecisionSpec(Part):
+    """The graphs of one precision, by name; heads say which of them they run."""
 
     graphs: dict[str, GraphSpec]
 
 
-class Languages(_Part):
-    """The languages of a translation model and the directions that it was trained for, as (source, target)."""
+class TokenizerSpec(Part):
+    """A `tokenizer.json`, and where its ids are not the model's, the map from its pieces to those."""
 
-    codes: tuple[LanguageCode, ...]
-    directions: tuple[tuple[LanguageCode, LanguageCode], ...]
+    file: RelativePath
+    pieces: RelativePath | None = None
+    """A JSON object of ids by piece; a piece that it lacks is `unknown_id`."""
+    unknown_id: TokenId | None = None
 
     @model_validator(mode="after")
-    def _directions_use_known_codes(self) -> Self:
-        unknown = sorted({code for pair in self.directions for code in pair} - set(self.codes))
-        if unknown:
-            raise ValueError(f"directions use {', '.join(unknown)}, which codes ({', '.join(self.codes)}) do not list")
+    def _map_has_an_unknown(self) -> Self:
+        if (self.pieces is None) != (self.unknown_id is None):
+            raise ValueError(f"pieces is {self.pieces!r} and unknown_id {self.unknown_id}: give both or neither")
         return self
 
 
-class Limits(_Part):
-    """The longest sequences that the model's positions can hold, in tokens, special tokens included."""
+class Tokenizers(Part):
+    """One for all, or one for what an encoder reads and one for what a decoder writes."""
 
-    max_source_tokens: Annotated[int, Field(ge=1)]
-    max_target_tokens: Annotated[int, Field(ge=1)]
-
-
-class DecodingDefaults(_Part):
-    """What a request gets when it does not say; `num_candidates` is N, what a step gives for each row."""
-
-    beam_size: Annotated[int, Field(ge=1)] = 4
-    length_penalty: float = 1.0
-    num_candidates: Annotated[int, Field(ge=1)] = 16
-
-
-class Embedding(_Part):
-    """How an embedding model makes one vector of a text; `max_input_tokens` counts special tokens too."""
-
-    pooling: Literal["cls", "mean", "last_token"]
-    normalize: bool = True
-    """Whether its vectors are meant to have length one; the graph leaves that to the server."""
-    prompts: dict[str, str] = {}
-    """Texts to put before an input, by name: what the model was trained to read before a query or a passage."""
-    default_prompt_name: str | None = None
-    max_input_tokens: Annotated[int, Field(ge=1)]
+    shared: TokenizerSpec | None = None
+    source: TokenizerSpec | None = None
+    target: TokenizerSpec | None = None
 
     @model_validator(mode="after")
-    def _default_prompt_is_known(self) -> Self:
-        if self.default_prompt_name is not None and self.default_prompt_name not in self.prompts:
-            known = ", ".join(self.prompts) or "none"
-            raise ValueError(f"default_prompt_name is {self.default_prompt_name!r}, prompts has {known}")
+    def _one_or_two(self) -> Self:
+        given = {role for role in ("shared", "source", "target") if getattr(self, role) is not None}
+        if given not in ({"shared"}, {"source", "target"}):
+            raise ValueError(f"has {', '.join(sorted(given)) or 'none'}, it must be shared, or source and target")
         return self
 
+    @property
+    def encoder(self) -> TokenizerSpec:
+        """Of what an encoder reads."""
+        return self.shared or self._of("source")
 
-class Sampling(_Part):
-    """How the makers of a model advise to choose its tokens; what is None they leave open. Names as in the API."""
+    @property
+    def decoder(self) -> TokenizerSpec:
+        """Of what a decoder reads and writes."""
+        return self.shared or self._of("target")
 
-    do_sample: bool | None = None
-    temperature: Annotated[float, Field(gt=0)] | None = None
-    top_k: Annotated[int, Field(ge=0)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    def _of(self, role: str) -> TokenizerSpec:
+        spec: TokenizerSpec = getattr(self, role)
+        return spec
 
-
-class Generation(_Part):
-    """How a model that continues a text is prompted, and where it ends."""
-
-    eos_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Any of these ends a continuation; none where only its length does."""
-    adds_bos: bool = False
-    """Whether the tokenizer's file itself puts a token before each text."""
-    chat_template: str | None = None
-    """The Jinja template that makes a prompt of a conversation."""
-    special_tokens: dict[str, str] = {}
-    """The spellings that the template knows by name, such as bos_token."""
-    sampling: Sampling = Sampling()
+    def files(self) -> list[str]:
+        """All files of all tokenizers."""
+        specs = [spec for spec in (self.shared, self.source, self.target) if spec is not None]
+        return [path for spec in specs for path in (spec.file, spec.pieces) if path is not None]
 
 
-class Alignment(_Part):
-    """The cross-attention that aligns words best, as `python -m model evaluate-alignment` found it."""
+class WeightFileSpec(Part):
+    """How the tensors of one weights file are stored.
 
-    layer: Annotated[int, Field(ge=0)]
-    head: Annotated[int, Field(ge=0)] | None = None
-    """None where all heads of the layer are taken together, as `aggregate` says."""
-    shifted: bool = False
-    """Whether a token is aligned by the row that reads it (Chen et al. 2020), not by the one that chose it."""
-    aggregate: Literal["none", "mean", "max"] = "mean"
-    error_rate: float | None = None
-    """The alignment error rate that was measured, over all directions of the model."""
+    "cast" are numbers of the type `dtype`, of which a graph makes what it computes with as it is loaded: it casts or
+    quantises them. "quantised" are integers of `dtype` with their scales, which a graph multiplies with as they are.
+    """
 
-    @model_validator(mode="after")
-    def _head_or_aggregate(self) -> Self:
-        if (self.head is None) == (self.aggregate == "none"):
-            raise ValueError(f"head is {self.head} and aggregate {self.aggregate!r}: a head, or a way to join them all")
-        return self
+    storage: Literal["cast", "quantised"]
+    dtype: Literal["float32", "float16", "bfloat16", "int8", "int4"]
 
 
-class FileRecord(_Part):
+class FileRecord(Part):
     """The SHA-256 (hex) and the size in bytes of one file of the bundle."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=0)]
 
 
-class ParityReport(_Part):
+class ParityReport(Part):
     """How far one precision is from the PyTorch model in float32; see `export.parity` for what is compared.
 
     `status` is "not_run" when ONNX Runtime cannot run this precision on the exporting machine; `note` then says why.
@@ -200,39 +146,56 @@ class ParityReport(_Part):
     num_sentences: int = 0
 
 
-class Manifest(_Part):
+class Manifest(Part):
     """The whole of `manifest.json`."""
 
-    format_version: Literal[2] = FORMAT_VERSION
+    format_version: Literal[3] = FORMAT_VERSION
     name: Name
-    task: Task
-    languages: Languages | None = None
+    min_onnxruntime: Annotated[str, Field(pattern=r"^\d{1,5}(\.\d{1,5}){0,3}$")]
+    """The oldest ONNX Runtime that computes these graphs rightly."""
     model: dict[str, Any]
-    tokenizer: RelativePath = "tokenizer.json"
+    tokenizers: Tokenizers
+    heads: Heads
     precisions: Annotated[dict[str, PrecisionSpec], Field(min_length=1)]
     attention: GraphSpec | None = None
     """The graph of every layer's attention maps, which computes in float32 on the same weights file."""
-    limits: Limits
-    decoding: DecodingDefaults = DecodingDefaults()
-    embedding: Embedding | None = None
-    generation: Generation | None = None
-    alignment: Alignment | None = None
-    weights: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    parity: dict[str, ParityReport] = {}
+    weights: Annotated[dict[RelativePath, WeightFileSpec], Field(min_length=1)]
+    index: RelativePath | None = None
+    """Which tensor of the model lies where in the weights files, for `python -m export upgrade`."""
+    calibration: str | None = None
+    """The SHA-256 of the texts that the int8 graphs of an encoder were measured on."""
+    card: dict[str, Any] = Field(default_factory=dict)
+    """What the checkpoint's metadata says of its origin: licence, description, source."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    parity: dict[str, ParityReport] = Field(default_factory=dict)
     files: dict[RelativePath, FileRecord]
+
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _some_head_is_known(cls, heads: Any) -> Any:
+        if isinstance(heads, dict) and not set(heads) & set(Heads.model_fields):
+            given = ", ".join(map(str, heads)) or "none"
+            raise ValueError(f"are {given}; this version serves {', '.join(Heads.model_fields)}")
+        return heads
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        problems = _missing_parts(self)
-        if self.task == "translate" and self.languages is None:
-            problems.append("languages is missing, a translation model needs it")
-        if self.task == "embed" and self.embedding is None:
-            problems.append("embedding is missing, an embedding model needs it")
-        problems += _alignment_faults(self)
+        try:
+            config = self.config
+        except ConfigError as error:
+            raise ValueError(f"model: {error}") from error
+        problems = [
+            f"heads.{name}: {fault}" for name, head in self.heads.present().items() for fault in head.faults(config)
+        ]
+        problems += _missing_graphs(self) + _unlisted_files(self)
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def graph_files(self) -> set[str]:
+        """The files of all graphs."""
+        graphs = {graph.file for spec in self.precisions.values() for graph in spec.graphs.values()}
+        return graphs | ({self.attention.file} if self.attention else set())
 
     @property
     def config(self) -> ModelConfig:
@@ -240,44 +203,24 @@ class Manifest(_Part):
         return ModelConfig.from_dict(self.model)
 
 
-def _missing_parts(manifest: Manifest) -> list[str]:
-    """Graphs that the architecture needs and files that are named but not listed, one message each."""
-    try:
-        config = manifest.config
-    except ConfigError as error:
-        return [f"model: {error}"]
-    problems = []
-    if manifest.tokenizer not in manifest.files:
-        problems.append(f"files does not list the tokenizer {manifest.tokenizer}")
-    if manifest.attention is not None and manifest.attention.file not in manifest.files:
-        problems.append(f"files does not list {manifest.attention.file}, the attention graph")
+def _missing_graphs(manifest: Manifest) -> list[str]:
+    return [
+        f"precision {precision} has no graph {graph!r}, which the head {name!r} needs"
+        for name, head in manifest.heads.present().items()
+        for graph in head.graphs.values()
+        for precision, spec in manifest.precisions.items()
+        if graph not in spec.graphs
+    ]
+
+
+def _unlisted_files(manifest: Manifest) -> list[str]:
+    """Files that the manifest names and `files` does not."""
+    named = [(path, "a tokenizer") for path in manifest.tokenizers.files()]
+    named += [(path, "a weights file") for path in manifest.weights]
     for precision, spec in manifest.precisions.items():
-        problems += [
-            f"precision {precision} has no graph {name!r}, which architecture {config.architecture!r} needs"
-            for name in sorted(REQUIRED_GRAPHS[config.architecture] - set(spec.graphs))
-        ]
-        problems += [
-            f"files does not list {graph.file}, the graph {name!r} of precision {precision}"
-            for name, graph in spec.graphs.items()
-            if graph.file not in manifest.files
-        ]
-    return problems
-
-
-def _alignment_faults(manifest: Manifest) -> list[str]:
-    """An alignment by a layer or a head that the model does not have."""
-    alignment = manifest.alignment
-    if alignment is None:
-        return []
-    try:
-        config = manifest.config
-    except ConfigError:  # told by `_missing_parts` already
-        return []
-    problems = []
-    if config.architecture != "encoder_decoder":
-        problems.append(f"alignment is given, but architecture {config.architecture!r} has no cross-attention")
-    if alignment.layer >= config.num_decoder_layers:
-        problems.append(f"alignment.layer is {alignment.layer}, the decoder has {config.num_decoder_layers} layers")
-    if alignment.head is not None and alignment.head >= config.num_heads:
-        problems.append(f"alignment.head is {alignment.head}, a layer has {config.num_heads} heads")
-    return problems
+        named += [(graph.file, f"the graph {name!r} of precision {precision}") for name, graph in spec.graphs.items()]
+    if manifest.attention is not None:
+        named.append((manifest.attention.file, "the attention graph"))
+    if manifest.index is not None:
+        named.append((manifest.index, "the index of the weights"))
+    return [f"files does not list {path}, {what}" for path, what in named if path not in manifest.files]

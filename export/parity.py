@@ -7,7 +7,7 @@ with the slow decoder of `model.reference`. Every failure is collected before a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +41,14 @@ class _Case:
 
 
 def check_parity(
-    model: Transformer, folder: Path, name: str, precision: PrecisionSpec, num_candidates: int
+    model: Transformer,
+    folder: Path,
+    name: str,
+    precision: PrecisionSpec,
+    num_candidates: int,
+    suppressed: Sequence[int] = (),
 ) -> ParityReport:
-    """Compare the graphs of one precision in `folder` with `model` (float32).
+    """Compare the graphs of one precision in `folder` with `model` (float32); neither ranks what is in `suppressed`.
 
     Raises ParityError with everything that is out of tolerance.
     """
@@ -51,12 +56,12 @@ def check_parity(
     problems = [problem for key, session in sessions.items() for problem in interface_problems(key, session)]
     if problems:
         raise ParityError(f"precision {name}: {'; '.join(problems)}")
-    definitions = {graph.name: graph for graph in graph_definitions(model, "float32")}
+    definitions = {graph.name: graph for graph in graph_definitions(model, "float32", suppressed=suppressed)}
     tolerance, seen = TOLERANCES[name], Differences()
     for case in _cases(model):
-        _compare(definitions, sessions, case, num_candidates, seen)
+        _compare(definitions, sessions, case, num_candidates, suppressed, seen)
     check_values(seen, tolerance)
-    agreed = sum(_same_sentence(model, sessions, case) for case in _sentences(model))
+    agreed = sum(_same_sentence(model, sessions, case, suppressed) for case in _sentences(model))
     if name == "fp32" and agreed < NUM_SENTENCES:
         seen.problems.append(f"{NUM_SENTENCES - agreed} of {NUM_SENTENCES} decoded sentences differ")
     if seen.problems:
@@ -81,7 +86,7 @@ def _cases(model: Transformer) -> Iterator[_Case]:
         capacity = int(prompts.max()) + NUM_STEPS
         prompts = np.minimum(prompts, max(1, config.max_seq_len - NUM_STEPS))
         yield _Case(
-            random.integers(0, config.vocab_size, (num_rows, longest)),
+            random.integers(0, config.num_source_tokens, (num_rows, longest)),
             np.minimum(lengths, longest),
             random.integers(0, config.vocab_size, (num_rows, int(prompts.max()))),
             prompts,
@@ -94,6 +99,7 @@ def _compare(
     sessions: dict[str, GraphSession],
     case: _Case,
     num_candidates: int,
+    suppressed: Sequence[int],
     seen: Differences,
 ) -> None:
     """Prefill, read after every token, then steps along the best tokens of the PyTorch model; the caches are apart."""
@@ -114,14 +120,15 @@ def _compare(
         expected = _run_torch(definitions["decoder"], expected_state | step)
         found = sessions["decoder"].run(found_state | step)
         seen.add(expected["logits"], found["logits"])
-        _check_candidates(found, seen)
+        _check_candidates(found, suppressed, seen)
         ids, written = expected["candidate_ids"][np.cumsum(counts) - 1, :1], written + counts
         counts = np.ones_like(counts)
 
 
-def _check_candidates(found: dict[str, Array], seen: Differences) -> None:
+def _check_candidates(found: dict[str, Array], suppressed: Sequence[int], seen: Differences) -> None:
     """The candidates must be the best of the log-softmax of the logits beside them, best first."""
     logits = found["logits"].astype(np.float64)
+    logits[:, list(suppressed)] = -np.inf
     log_probs = (
         logits
         - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
@@ -155,7 +162,7 @@ def _sentences(model: Transformer) -> Iterator[_Case]:
     config, random = model.config, np.random.default_rng(1)
     for length in random.integers(1, min(12, config.max_seq_len) + 1, NUM_SENTENCES):
         yield _Case(
-            random.integers(3, config.vocab_size, (1, length)),
+            random.integers(3, config.num_source_tokens, (1, length)),
             np.array([length]),
             np.array([[config.bos_id]]),
             np.array([1]),
@@ -163,10 +170,12 @@ def _sentences(model: Transformer) -> Iterator[_Case]:
         )
 
 
-def _same_sentence(model: Transformer, sessions: dict[str, GraphSession], case: _Case) -> bool:
+def _same_sentence(
+    model: Transformer, sessions: dict[str, GraphSession], case: _Case, suppressed: Sequence[int]
+) -> bool:
     source = case.source_ids[0].tolist() if "encoder" in sessions else None
     limit = case.capacity - 1
-    return greedy(model, source, limit) == _greedy(model.config.eos_id, sessions, case, limit)
+    return greedy(model, source, limit, suppressed=suppressed) == _greedy(model.config.eos_id, sessions, case, limit)
 
 
 def _greedy(eos_id: int, sessions: dict[str, GraphSession], case: _Case, limit: int) -> list[int]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from export.derived import Product, constant, derive, module_name, numbers, produced_by, replace_constants
 from export.weights import StoredWeights
 
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _PARTS = ("query", "key", "value")
 
 
@@ -112,12 +113,12 @@ def _part(
 def _factor(result: ir.Value) -> tuple[ir.Value | None, ir.Value]:
     """The constant number that `result` is multiplied by and nothing else is done with it, and what comes of it.
 
-    None for float16: ONNX Runtime folds constants on the CPU, which multiplies no float16.
+    None for float16 and bfloat16: ONNX Runtime folds constants on the CPU, which multiplies neither.
     """
     uses = list(result.uses())
     if len(uses) == 1 and uses[0].node.op_type == "Mul":
         factor = uses[0].node.inputs[1 - uses[0].idx]
-        known = factor is not None and factor.const_value is not None and factor.dtype != ir.DataType.FLOAT16
+        known = factor is not None and factor.const_value is not None and factor.dtype not in _HALVES
         if known and numbers(factor).size == 1:
             return factor, uses[0].node.outputs[0]
     return None, result

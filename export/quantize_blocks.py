@@ -15,7 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from export.derived import Product, as_product, constant, numbers, replace_product, weight_name
+from export.derived import Product, as_product, constant, module_name, numbers, replace_product, weight_name
 from export.quantize import MICROSOFT
 from export.weights import StoredWeights
 
@@ -39,24 +39,28 @@ class Blocks(NamedTuple):
     scales: NDArray[np.float32]
 
 
-def quantize_blocks(model: ir.Model, weights: StoredWeights) -> None:
+def quantize_blocks(model: ir.Model, weights: StoredWeights) -> set[str]:
     """Turn every float32 product with a constant matrix in `model` into an int4 one, in place.
 
-    The weights are still in memory: `export.weights.bind_weights` comes after this.
+    Returns the names of the weights that were packed. They are still in memory: `export.weights.bind_weights` comes
+    after this.
     """
     graph = model.graph
     model.opset_imports[MICROSOFT] = 1
     constants: dict[tuple[str, bool], tuple[ir.Value, ir.Value]] = {}
+    packed = set[str]()
     for node in list(graph):
         product = as_product(node)
         if product is None:
             continue
         name = weight_name(product.weight, weights)
+        packed.add(f"{module_name(product.weight, weights)}.weight")
         key = (name, product.is_transposed)
         if key not in constants:
             constants[key] = _constants(graph, product, name)
         _substitute(graph, product, *constants[key])
     RemoveUnusedNodesPass()(model)
+    return packed
 
 
 def to_blocks(weight: NDArray[np.float32]) -> Blocks:

@@ -31,26 +31,32 @@ def _(states: Tensor, indices: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("polyhead::rank", mutates_args=())
-def rank(logits: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:
+def rank(logits: Tensor, num_candidates: Tensor, max_candidates: int) -> tuple[Tensor, Tensor]:
     """The `num_candidates` (1) int64 best tokens of `logits` (B,V), best first, and their log probabilities.
 
-    Returns ids (B,N) int64 and log probabilities (B,N). Which of two equal logits comes first is not said.
+    Returns ids (B,N) int64 and log probabilities (B,N). Which of two equal logits comes first is not said. More than
+    `max_candidates` cannot be asked for.
     """
     ids = torch.topk(logits, int(num_candidates)).indices
     return ids, logits.log_softmax(-1).gather(1, ids)
 
 
 @rank.register_fake
-def _(logits: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:
+def _(logits: Tensor, num_candidates: Tensor, max_candidates: int) -> tuple[Tensor, Tensor]:
     count = torch.library.get_ctx().new_dynamic_size(min=1, max=logits.shape[-1])
     return logits.new_empty(logits.shape[0], count, dtype=torch.int64), logits.new_empty(logits.shape[0], count)
 
 
-def block_width(vocab_size: int) -> int | None:
-    """How many neighbouring tokens make a block; None where the vocabulary is too small for blocks, or a prime."""
+def block_width(vocab_size: int, max_candidates: int) -> int | None:
+    """How many neighbouring tokens make a block; None where the vocabulary is too small for blocks, or a prime.
+
+    There are at least as many blocks as candidates: the number of blocks to choose is then that of the candidates, and
+    needs no arithmetic, which on a device would have to come back to the host before it could be the size of a result.
+    """
     if vocab_size < _SMALLEST_VOCABULARY:
         return None
-    return next((width for width in _WIDTHS if vocab_size % width == 0), None)
+    widths = (width for width in _WIDTHS if vocab_size % width == 0 and vocab_size // width >= max_candidates)
+    return next(widths, None)
 
 
 def translations(op: Opset) -> dict[Any, Any]:
@@ -59,8 +65,8 @@ def translations(op: Opset) -> dict[Any, Any]:
     def write_take(states: Any, indices: Any) -> Any:
         return op.Gather(op.Reshape(states, op.Constant(value_ints=[-1, states.shape[-1]])), indices, axis=0)
 
-    def write_rank(logits: Any, num_candidates: Any) -> Any:
-        width = block_width(logits.shape[-1])
+    def write_rank(logits: Any, num_candidates: Any, max_candidates: int) -> Any:
+        width = block_width(logits.shape[-1], max_candidates)
         if width is None:
             _, ids = op.TopK(logits, num_candidates, axis=-1)
         else:
@@ -71,8 +77,7 @@ def translations(op: Opset) -> dict[Any, Any]:
         """The N best tokens are within the N blocks whose best tokens are the best."""
         blocks = op.Reshape(logits, op.Constant(value_ints=[0, num_blocks, width]))  # (B,V/W,W)
         best = op.ReduceMax(blocks, op.Constant(value_ints=[2]), keepdims=0)
-        num_chosen = op.Min(num_candidates, op.Constant(value_ints=[num_blocks]))
-        _, chosen = op.TopK(best, num_chosen, axis=-1)  # (B,N) numbers of blocks
+        _, chosen = op.TopK(best, num_candidates, axis=-1)  # (B,N) numbers of blocks
         last = op.Constant(value_ints=[-1])
         few = op.GatherND(blocks, op.Unsqueeze(chosen, last), batch_dims=1)  # (B,N,W)
         _, places = op.TopK(op.Reshape(few, op.Constant(value_ints=[0, -1])), num_candidates, axis=-1)

@@ -33,12 +33,23 @@ def _update_cache(cache: Any, new: Any, write_indices: Any) -> Any:
     return op.TensorScatter(cache, new, write_indices, axis=1)
 
 
-def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, num_kv_heads: int, is_causal: bool) -> Any:
+def _attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    lengths: Any,
+    num_heads: int,
+    num_kv_heads: int,
+    is_causal: bool,
+    bias: Any = None,
+    scale: float | None = None,
+) -> Any:
     """`polyhead::attend` is Attention in its 3-D form, heads side by side; the first of its four results."""
     # ONNX Runtime's CPU kernel multiplies one query by its keys a quarter faster when there is nothing left to scale.
     # D is known only to the tracer's shapes, which a symbolic query carries.
     width = query.shape[-1]
-    scaled = op.Mul(query, op.CastLike((width // num_heads) ** -0.5, query))
+    scale = (width // num_heads) ** -0.5 if scale is None else scale
+    scaled = query if scale == 1.0 else op.Mul(query, op.CastLike(scale, query))
     is_shared = query.shape[0] != key.shape[0]
     queries = scaled
     if is_shared:  # the K rows of one source as one row of K queries
@@ -49,7 +60,7 @@ def _attend(query: Any, key: Any, value: Any, lengths: Any, num_heads: int, num_
         queries,
         key,
         value,
-        None,  # attention mask
+        bias,
         None,  # past key
         None,  # past value
         lengths,

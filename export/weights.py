@@ -18,6 +18,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 WEIGHTS_NAME = "weights.bin"
+QUANTISED_NAME = "weights.int4.bin"
+"""Of weights that graphs multiply with as they are stored."""
 
 ALIGNMENT = 64
 """Bytes; a cache line, which also suits every vector unit that may read a mapped file."""
@@ -25,11 +27,14 @@ ALIGNMENT = 64
 MAX_INLINE_BYTES = 4096
 """Constants up to this size (axes, scalars) stay in the graph; a larger one must be a weight of the checkpoint."""
 
-ADDED_SUFFIXES = (".scale", ".zero_point", ".int4")
+PACKED_SUFFIXES = (".int4", ".int4.scale")
+"""How the constants end that `export.quantize_blocks` puts in the place of weights."""
+
+ADDED_SUFFIXES = (".scale", ".zero_point", *PACKED_SUFFIXES)
 """How the constants end that `export.quantize` and `export.quantize_blocks` add to a graph."""
 
 Array = NDArray[Any]
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class WeightError(ValueError):
@@ -38,9 +43,10 @@ class WeightError(ValueError):
 
 @dataclass
 class WeightFile:
-    """The contents of `weights.bin` as they grow: equal tensors share one place."""
+    """The contents of a weights file as they grow: equal tensors share one place."""
 
     folder: Path
+    name: str = WEIGHTS_NAME
     _chunks: list[bytes] = field(default_factory=list)
     _places: dict[tuple[str, bytes], tuple[int, int]] = field(default_factory=dict)
     _size: int = 0
@@ -48,7 +54,7 @@ class WeightFile:
     def tensor(self, name: str, array: Array) -> ir.ExternalTensor:
         """Give `array` a place in the file, or the one that it already has, and return the reference to it."""
         data = np.ascontiguousarray(array).tobytes()
-        key = (array.dtype.str, hashlib.sha256(data).digest())
+        key = _content(array.dtype, data)
         if key not in self._places:
             padding = -self._size % ALIGNMENT
             self._places[key] = (self._size + padding, len(data))
@@ -56,7 +62,7 @@ class WeightFile:
             self._size += padding + len(data)
         offset, length = self._places[key]
         return ir.ExternalTensor(
-            WEIGHTS_NAME,
+            self.name,
             offset,
             length,
             ir.DataType.from_numpy(array.dtype),
@@ -65,12 +71,26 @@ class WeightFile:
             base_dir=self.folder,
         )
 
+    def place(self, array: Array) -> int | None:
+        """Where `array` begins, in bytes; None where it has no place."""
+        place = self._places.get(_content(array.dtype, np.ascontiguousarray(array).tobytes()))
+        return None if place is None else place[0]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has a place in it."""
+        return not self._places
+
     def save(self) -> Path:
         """Write the file into the folder and return its path."""
-        path = self.folder / WEIGHTS_NAME
+        path = self.folder / self.name
         with path.open("wb") as file:
             file.writelines(self._chunks)
         return path
+
+
+def _content(dtype: np.dtype[Any], data: bytes) -> tuple[str, bytes]:
+    return dtype.str, hashlib.sha256(data).digest()
 
 
 class StoredWeights:
@@ -104,11 +124,13 @@ def _key(values: Array) -> tuple[tuple[int, ...], bytes]:
     return values.shape, hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()
 
 
-def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> None:
+def bind_weights(
+    model: ir.Model, weights: StoredWeights, file: WeightFile, packed_file: WeightFile | None = None
+) -> None:
     """Move the weights that `model` holds in memory to `file`, with a Cast behind those stored in another type.
 
-    Constants that the exporter added (scales, packed weights) go to the file as they are. Raises WeightError with every
-    large constant of the traced graph that is no weight.
+    Constants that the exporter added go to a file as they are: packed weights to `packed_file`, by default the same,
+    and scales to `file`. Raises WeightError with every large constant of the traced graph that is no weight.
     """
     strangers = []
     graph = model.graph
@@ -124,7 +146,9 @@ def bind_weights(model: ir.Model, weights: StoredWeights, file: WeightFile) -> N
         elif array.nbytes <= MAX_INLINE_BYTES:
             continue
         elif str(value.name).endswith(ADDED_SUFFIXES):
-            value.const_value = file.tensor(str(value.name), array)
+            is_packed = str(value.name).endswith(PACKED_SUFFIXES)
+            chosen = packed_file if is_packed and packed_file is not None else file
+            value.const_value = chosen.tensor(str(value.name), array)
         else:
             strangers.append(f"{value.name} {array.shape} of {array.nbytes} bytes")
     if strangers:

@@ -1,0 +1,5 @@
+"""What a graph will do on ONNX Runtime's CUDA provider, told on a machine without a GPU.
+
+`kernels.tsv` lists the kernels of one build of the provider; `placement` says of a graph where each node will run and
+what will be copied between host and device. See docs/gpu.md.
+"""
