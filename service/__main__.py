@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from service.errors import StartupError
-from service.loading import load_models
+from service.heads.registry import load_models
 from service.logs import configure_logging
-from service.metrics import Metrics
+from service.operations.metrics import Metrics
 from service.server import serve
 from service.settings import load_settings, unknown_variables
 

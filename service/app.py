@@ -4,74 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from service.attention.attender import Attender
-from service.attention.rendering import RenderPool
-from service.documents import DocumentTranslator
-from service.embedding import Embedder
-from service.error_handlers import install_error_handlers
-from service.file_store import FileStore
-from service.generation.generator import TextGenerator
-from service.health import HealthCheck
-from service.metrics import Metrics
-from service.middleware import (
+from service.heads.registry import HEADS
+from service.http.context import Context, current_context, install_context
+from service.http.error_handlers import LIBRETRANSLATE, OPENAI, TEI, install_error_handlers
+from service.http.middleware import (
     BodyLimitMiddleware,
     RequestContextMiddleware,
     SecurityHeadersMiddleware,
     UnexpectedErrorMiddleware,
 )
-from service.models import ModelLoader, ModelRegistry
-from service.rate_limit import RateLimiter
-from service.routes import (
-    attention,
-    chat,
-    completions,
-    embed,
-    files,
-    frontend,
-    generate,
-    languages,
-    openai_embeddings,
-    openai_models,
-    operations,
-    pages,
-    tokens,
-    translate,
-)
-from service.routes.plain import PlainRoutesMiddleware
-from service.services import Services
+from service.http.plain import PlainRoutesMiddleware
+from service.http.rate_limit import RateLimiter
+from service.models.base import EngineControl
+from service.models.registry import ModelLoader, ModelRegistry
+from service.operations import dispatch, pages
+from service.operations import routes as operations
+from service.operations.health import HealthCheck
+from service.operations.metrics import Metrics
 from service.settings import Settings
-from service.text.detect import Detector
-from service.tokenization import TokenizationPool
-from service.translation import Translator
 from service.version import version
+from service.workers import INLINE_CHARACTERS, WorkerPool
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (  # tried in this order, after the plain ones among them
-    embed.router,
-    openai_embeddings.router,
-    generate.router,
-    completions.router,
-    chat.router,
-    translate.router,
-    languages.router,
-    files.router,
-    frontend.router,
-    tokens.router,
-    openai_models.router,
-    attention.router,
-    operations.router,
-    pages.router,
+ROUTERS = (  # tried in this order, after the plain routes among them
+    *(router for head in HEADS for router in head.routers),
+    (dispatch.router, TEI),
+    (dispatch.openai_router, OPENAI),
+    (operations.router, LIBRETRANSLATE),
+    (pages.router, LIBRETRANSLATE),
 )
-
-_MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
+"""With the protocol in which the errors of each are answered."""
 
 
 def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None) -> FastAPI:
@@ -81,16 +51,19 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         registry = await asyncio.to_thread(load_models, settings, metrics.observer)
-        engines = {name: engine for model in registry.models for name, engine in model.engines.items()}
-        metrics.watch_engines(lambda: {name: engine.stats() for name, engine in engines.items()})
-        services = make_services(settings, registry, metrics)
-        app.state.services = services
-        try:
-            for engine in engines.values():
-                engine.start()
-            yield
-        finally:
-            await _stop(services)
+        async with _serving(settings, registry, metrics) as context:
+            install_context(app, context)
+            metrics.watch_engines(
+                lambda: {name: engine.stats() for name, engine in _engines(current_context(app).registry).items()}
+            )
+            try:
+                for engine in _engines(registry).values():
+                    engine.start()
+                yield
+            finally:
+                await context.of(HealthCheck).close()
+                await _drain(list(_engines(current_context(app).registry).values()), settings.drain_timeout_seconds)
+        logger.info("all models have stopped")
 
     app = FastAPI(
         title="Polyhead",
@@ -102,37 +75,49 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
         middleware=_middleware(settings, metrics),
         routes=pages.asset_mounts(),
     )
-    for router in ROUTERS:
+    for router, _ in ROUTERS:
         app.include_router(router)
-    install_error_handlers(app)
+    # Innermost, and of the routes as the app has them, with the dependencies of all that they were included in.
+    app.user_middleware.append(Middleware(PlainRoutesMiddleware, routes=app.routes))
+    install_error_handlers(app, ROUTERS)
     return app
 
 
-def make_services(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> Services:
-    """What the routes need, wired together."""
-    translator = Translator(registry, settings, Detector([language.code for language in registry.languages]))
-    tokenization = TokenizationPool(settings.tokenization_workers)
-    rendering = RenderPool(settings.max_waiting_answers)
-    return Services(
-        settings=settings,
-        metrics=metrics,
-        registry=registry,
-        translator=translator,
-        documents=DocumentTranslator(translator, settings.max_concurrent_files),
-        embedder=Embedder(registry, tokenization),
-        generator=TextGenerator(registry, tokenization),
-        attender=Attender(registry, settings, translator, tokenization, rendering),
-        rendering=rendering,
-        tokenization=tokenization,
-        files=FileStore(max_bytes=settings.max_stored_file_bytes, lifetime_seconds=settings.file_lifetime_seconds),
-        limiter=RateLimiter(settings.requests_per_minute),
-        health=HealthCheck(registry, settings.health_timeout_seconds),
-    )
+@asynccontextmanager
+async def _serving(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> AsyncIterator[Context]:
+    """What the routes need, made in the order of the heads and freed in reverse."""
+    async with AsyncExitStack() as stack:
+        tokenization = WorkerPool(settings.tokenization_workers, name="tokenization", inline_size=INLINE_CHARACTERS)
+        stack.push_async_callback(asyncio.to_thread, tokenization.close)
+        context = Context(
+            settings=settings,
+            registry=registry,
+            limiter=RateLimiter(settings.requests_per_minute),
+            tokenization=tokenization,
+            metrics=metrics,
+        ).including(HealthCheck(settings.health_timeout_seconds))
+        for head in HEADS:
+            context = context.including(*await stack.enter_async_context(head.build(context)))
+        yield context
+
+
+def _engines(registry: ModelRegistry) -> dict[str, EngineControl]:
+    return {name: engine for model in registry.models for name, engine in model.engines.items()}
+
+
+async def _drain(engines: Sequence[EngineControl], timeout_seconds: float) -> None:
+    """Let the engines finish what they have, then stop them."""
+    try:
+        drained = await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
+        if not all(drained):
+            logger.warning("not everything was answered within %g seconds", timeout_seconds)
+    finally:
+        for engine in engines:
+            engine.close()
 
 
 def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
     """Outermost first."""
-    upload_bytes = settings.max_file_bytes + _MULTIPART_OVERHEAD_BYTES
     stack = [Middleware(RequestContextMiddleware, metrics=metrics), Middleware(SecurityHeadersMiddleware)]
     if settings.cors_origins:
         stack.append(
@@ -148,28 +133,10 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
         Middleware(
             BodyLimitMiddleware,
             max_body_bytes=settings.max_body_bytes,
-            max_body_bytes_by_path={"/translate_file": upload_bytes},
+            max_body_bytes_by_path={
+                path: limit for head in HEADS for path, limit in head.upload_bytes(settings).items()
+            },
         )
     )
     stack.append(Middleware(UnexpectedErrorMiddleware))
-    stack.append(Middleware(PlainRoutesMiddleware, routers=ROUTERS))
     return stack
-
-
-async def _stop(services: Services) -> None:
-    """Let the engines finish what they have, then free everything."""
-    await services.health.close()
-    engines = [engine for model in services.registry.models for engine in model.engines.values()]
-    timeout_seconds = services.settings.drain_timeout_seconds
-    try:
-        drained = await asyncio.gather(*(asyncio.to_thread(engine.drain, timeout_seconds) for engine in engines))
-        if not all(drained):
-            logger.warning("not everything was answered within %g seconds", timeout_seconds)
-    finally:
-        for engine in engines:
-            engine.close()
-        await asyncio.to_thread(services.documents.close)
-        await asyncio.to_thread(services.tokenization.close)
-        await asyncio.to_thread(services.rendering.close)
-        services.files.close()
-    logger.info("all models have stopped")

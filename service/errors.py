@@ -5,9 +5,7 @@
     │   └── SettingsError                ... because of its settings, one line for each problem
     ├── InvalidRequestError              the request says something that cannot be
     │   ├── MissingParameterError        ... or leaves out what is needed
-    │   ├── UnsupportedLanguageError     ... or asks for a language that no model knows
-    │   ├── UnavailableDirectionError    ... or for a pair of known languages that no model translates
-    │   ├── UnknownModelError            ... or for a model that is not loaded
+    │   ├── UnknownModelError            ... or asks for a model that is not loaded
     │   ├── ModelTaskError               ... or for a model that is loaded for another task
     │   ├── TextTooLongError             ... or exceeds the text or the batch limit
     │   ├── ApiKeyRequiredError          ... or carries no API key where one is needed
@@ -16,10 +14,13 @@
     │       └── TokenIdError             ... a token id that the model does not have
     ├── InvalidApiKeyError               the API key is not one of ours
     ├── NotFoundError                    nothing has this name, or no longer
-    │   ├── NoModelError                 ... no model is loaded for the task
-    │   └── NoAttentionError             ... the model's bundle has no attention graph
+    │   └── NoModelError                 ... no model is loaded for the task
     ├── NotAcceptableError               the client takes none of the formats that there are
     ├── BodyTooLargeError                more bytes than a body or a file may have
+    ├── HeadersTooLargeError             more bytes than a request's headers may have
+    ├── SlowHeadersError                 the end of a request's headers did not come in time
+    ├── TooManyConnectionsError          the server has as many connections as it may have
+    ├── StorageFullError                 the disk for files is full
     ├── SlowdownError                    the client, or all clients together, ask for too much; try again later
     ├── RequestTimeoutError              the request's time is over
     ├── ClientDisconnectedError          the client left before the answer
@@ -27,10 +28,13 @@
     ├── ModelOutputError                 a model answers, with what is no answer
     └── ShuttingDownError                the server ends, and the time to answer is over
 
-None of these knows a status code: `service/error_handlers.py` alone maps them, and those of `service.engine.errors`.
+What only one head raises stands in that head's folder and derives from one of these. None of them knows a status code:
+`service/http/error_handlers.py` alone maps them, and those of `service.engine.core.errors`.
 """
 
 from __future__ import annotations
+
+import errno
 
 _LONGEST_QUOTE = 64
 
@@ -72,23 +76,6 @@ class MissingParameterError(InvalidRequestError):
         super().__init__(f"Invalid request: missing {parameter} parameter", parameter=parameter)
 
 
-class UnsupportedLanguageError(InvalidRequestError):
-    """A language code that no loaded model knows."""
-
-    def __init__(self, code: str, *, parameter: str) -> None:
-        super().__init__(f"{quoted(code)} is not supported", parameter=parameter)
-
-
-class UnavailableDirectionError(InvalidRequestError):
-    """Both languages are known, but no model translates from the one to the other. Languages are (name, code)."""
-
-    def __init__(self, source: tuple[str, str], target: tuple[str, str]) -> None:
-        super().__init__(
-            f"{target[0]} ({target[1]}) is not available as a target language from {source[0]} ({source[1]})",
-            parameter="target",
-        )
-
-
 class UnknownModelError(InvalidRequestError):
     """The request names a model that is not loaded."""
 
@@ -113,8 +100,8 @@ class ModelTaskError(InvalidRequestError):
 class TextTooLongError(InvalidRequestError):
     """More characters, or more texts, than a request may have."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"Invalid request: request ({size}) exceeds text limit ({limit})", parameter="q")
+    def __init__(self, size: int, limit: int, *, parameter: str = "q") -> None:
+        super().__init__(f"Invalid request: request ({size}) exceeds text limit ({limit})", parameter=parameter)
 
 
 class ApiKeyRequiredError(InvalidRequestError):
@@ -136,6 +123,16 @@ class EmptyInputError(InputError):
 
     def __init__(self, parameter: str) -> None:
         super().__init__(f"`{parameter}` cannot be empty", parameter=parameter)
+
+
+def check_num_values(num_values: int, limit: int, *, parameter: str) -> None:
+    """InputError for an answer that would hold more numbers than `limit`."""
+    if num_values > limit:
+        raise InputError(
+            f"Input validation error: the answer to `{parameter}` would hold {num_values} numbers, allowed: {limit}. "
+            "Send fewer or shorter inputs at a time",
+            parameter=parameter,
+        )
 
 
 class TokenIdError(InputError):
@@ -169,15 +166,6 @@ class NoModelError(NotFoundError):
         self.task = task
 
 
-class NoAttentionError(NotFoundError):
-    """The model is loaded, but cannot show its attention."""
-
-    def __init__(self, model_name: str) -> None:
-        super().__init__(
-            f"The bundle of the model {model_name} has no attention graph: export its checkpoint again with --attention"
-        )
-
-
 class NotAcceptableError(ServiceError):
     """None of the formats in the request's Accept header can be made."""
 
@@ -188,6 +176,39 @@ class BodyTooLargeError(ServiceError):
     def __init__(self, limit_bytes: int, *, what: str = "request body") -> None:
         super().__init__(f"Invalid request: the {what} exceeds the limit of {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
+
+
+class HeadersTooLargeError(ServiceError):
+    """The request line and the headers have more bytes than is allowed."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"Invalid request: the headers exceed the limit of {limit_bytes} bytes")
+
+
+class SlowHeadersError(ServiceError):
+    """The end of the headers did not come in time."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(f"The headers of the request did not end within {timeout_seconds:g} seconds")
+
+
+class TooManyConnectionsError(ServiceError):
+    """The server has as many connections as it may have."""
+
+    def __init__(self) -> None:
+        super().__init__("The server has no room for another connection, try again later")
+
+
+class StorageFullError(ServiceError):
+    """The disk that uploads and translated files are written to is full."""
+
+    def __init__(self) -> None:
+        super().__init__("There is no space for files on the server's disk; please tell its operator")
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a file could not be written because the disk, or the user's share of it, is full."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 class SlowdownError(ServiceError):

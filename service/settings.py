@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -38,20 +39,31 @@ class Settings(BaseSettings):
     bundles: Path = Field(Path("bundles"), description="Folder of the model bundles, or one bundle.")
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; 0.0.0.0 for every interface.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    public_url: str = Field(
+        "",
+        description="URL at which clients reach the server, such as https://translate.example.org/api: links to "
+        "translated files begin with it.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where models run; auto takes CUDA when the runtime offers it."
     )
-    precision: Literal["auto", "fp32", "int8", "int4", "fp16"] = Field(
+    precision: Literal["auto", "fp32", "int8", "int4", "fp16", "bf16"] = Field(
         "auto",
         description="Precision of the graphs to load; auto takes the fastest of the bundle for the device (on the CPU "
-        "int8, then int4, then fp32), and for embeddings the fastest with a smallest cosine of 0.99 in the bundle's "
-        "parity report.",
+        "int8, then int4, then fp32, on a GPU fp16, then bf16, then fp32), and for embeddings the fastest with a "
+        "smallest cosine of 0.99 in the bundle's parity report.",
     )
     loops: int = Field(
         0, ge=0, description="Loops of each model, sharing its weights; 0 takes as many as its threads leave cores for."
     )
     threads: int = Field(
         0, ge=0, description="CPU threads of each loop; 0 takes one, and for generation all cores, but at most 8."
+    )
+
+    cuda_graphs: bool = Field(
+        True,
+        description="On a GPU, record decoder steps as CUDA graphs and launch each as a whole; it needs one loop, the "
+        "default there.",
     )
 
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
@@ -65,7 +77,17 @@ class Settings(BaseSettings):
     )
 
     max_body_bytes: Count = Field(2 * 1024 * 1024, description="Longest request body, in bytes, file uploads apart.")
-    max_text_characters: Count = Field(100_000, description="Longest text of a request, in characters, summed over q.")
+    max_text_characters: Count = Field(
+        100_000,
+        description="Longest text of a request, in characters, summed over q and over the inputs of /tokenize and "
+        "/decode.",
+    )
+    max_body_values: Count = Field(
+        300_000, description="Most values in the lists and objects of a request together, token ids among them."
+    )
+    max_answer_values: Count = Field(
+        4_000_000, description="Most numbers in an answer of /embed_all, or with log-probabilities."
+    )
     max_batch_texts: Count = Field(256, description="Most texts in a q that is a list.")
     max_client_batch_size: Count = Field(32, description="Most inputs of one request for embeddings.")
     auto_truncate: bool = Field(
@@ -96,14 +118,26 @@ class Settings(BaseSettings):
     )
 
     max_file_bytes: Count = Field(10 * 1024 * 1024, description="Largest file for /translate_file, in bytes.")
-    max_concurrent_files: Count = Field(2, description="Files that are translated at a time.")
+    max_file_characters: Count = Field(1_000_000, description="Longest text of a file, in characters, summed.")
+    max_file_memory_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=128 * 1024 * 1024,
+        description="Memory (address space) of the process that reads and writes a file, in bytes; a file that takes "
+        "more is refused.",
+    )
+    max_file_cpu_seconds: Count = Field(
+        20, description="Processor time for reading and writing a file; one that takes more is refused."
+    )
+    max_concurrent_files: Count = Field(
+        2, description="Files that are translated at a time, each read and written in a process of its own."
+    )
     max_stored_file_bytes: Count = Field(
         64 * 1024 * 1024,
         description="Room for translated files that wait for their download, in bytes, in the temp folder.",
     )
     file_lifetime_seconds: Seconds = Field(1800, description="How long a translated file can be downloaded.")
 
-    max_waiting_requests: Count = Field(1024, description="Most sentences that wait for a model; more get a 429.")
+    max_waiting_requests: Count = Field(1024, description="Most sequences that wait for a model; more get a 429.")
     max_waiting_tokens: Count = Field(65_536, description="Most tokens that wait for a model; more get a 429.")
     max_batch_tokens: Count = Field(4096, description="Most tokens, padding included, of one encoder batch.")
     max_embedding_batch_tokens: int = Field(
@@ -119,23 +153,34 @@ class Settings(BaseSettings):
     max_prompt_batch_tokens: int = Field(
         0,
         ge=0,
-        description="Most tokens of prompts to continue, padding included, that are read between two steps of the "
-        "texts that are being written; 0 takes 256 on the CPU and 4096 on a GPU.",
+        description="Most prefill tokens, padding included, in one decode step; 0 takes 256 on the CPU and 4096 on a "
+        "GPU.",
     )
-    max_cached_tokens: Count = Field(
-        65_536,
-        description="Most tokens that the texts of each decoding loop may come to have, prompts and continuations; "
-        "more texts wait.",
+    max_cache_bytes: int = Field(
+        0,
+        ge=0,
+        description="Most bytes of key-value cache that the sequences of one model may fill; more wait. 0 takes a "
+        "quarter of the memory that the process may use, or of the GPU's.",
     )
     max_prefix_tokens: Count = Field(
         8192,
-        description="Tokens of finished texts that are kept in the cache for prompts that begin alike; 1 keeps none.",
+        description="Tokens of finished sequences that are kept in the prefix cache; 1 keeps none.",
     )
     requests_per_minute: int = Field(0, ge=0, description="Requests that one client may make in a minute; 0 is off.")
 
     request_timeout_seconds: Seconds = Field(60, description="Longest time for a request, waiting included.")
-    health_timeout_seconds: Seconds = Field(5, description="Longest time for the translation that /health runs.")
+    health_timeout_seconds: Seconds = Field(
+        5, description="Longest time for the request with which /health probes a model."
+    )
     drain_timeout_seconds: Seconds = Field(30, description="Longest time to answer what was accepted, after SIGTERM.")
+    max_connections: Count = Field(
+        4096,
+        description="Most connections that are open at a time, fewer where the process may not open as many files; "
+        "more get a 503.",
+    )
+    header_timeout_seconds: Seconds = Field(
+        10, description="Longest time from the beginning of a connection or of a request to the end of its headers."
+    )
     keep_alive_seconds: Count = Field(30, description="How long an idle connection is kept open.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line written."
@@ -147,6 +192,14 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_a_base_url(cls, value: str) -> str:
+        url = urlsplit(value)
+        if value and (url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment):
+            raise ValueError("it must begin with http:// or https:// and a host, and have no ? and no #")
+        return value.rstrip("/")
 
     @model_validator(mode="after")
     def _limits_fit_together(self) -> Self:
@@ -228,7 +281,7 @@ def _lines(problem: Mapping[str, Any]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m service",
-        description="Serve translation models over HTTP. Every flag is also an environment variable, and wins over it.",
+        description="Serve transformer models over HTTP. Every flag is also an environment variable, and wins over it.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
         allow_abbrev=False,
     )
@@ -250,6 +303,6 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def _shown(field: FieldInfo) -> str:
-    if field.default == ():
+    if field.default in {(), ""}:
         return "none."
     return f"{field.default}."

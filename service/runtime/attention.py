@@ -8,13 +8,13 @@ import numpy as np
 import onnxruntime as ort
 
 from export.bundle import Bundle, BundleError
-from service.engine.attention import AttentionRequest, Kind, Maps
+from service.engine.encode.attention import AttentionRequest, Kind, Maps
 
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 
 
 class OnnxAttentionBackend:
-    """See `service.engine.attention_engine.AttentionBackend`. It runs on the processor, whatever the answers run on."""
+    """See `service.engine.encode.attention_engine.AttentionBackend`. Runs on the CPU, whatever the answers run on."""
 
     def __init__(self, bundle: Bundle, num_threads: int = 1) -> None:
         config, spec = bundle.config, bundle.manifest.attention
@@ -25,8 +25,7 @@ class OnnxAttentionBackend:
         self.reads_source, self.reads_target = "input_ids" in names, "target_ids" in names
         self._takes_types = "token_type_ids" in names
         self.num_token_types = config.num_token_types if self._takes_types else 0
-        self.max_source_tokens = bundle.manifest.limits.max_source_tokens
-        self.max_target_tokens = bundle.manifest.limits.max_target_tokens
+        self.max_source_tokens = self.max_target_tokens = config.max_seq_len
         self._num_layers = {
             kind: sum(tensor.name.startswith(f"{kind}_attentions.") for tensor in spec.outputs) for kind in KINDS
         }

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from export.bundle import Bundle, BundleError
-from service.engine.backend import Floats, Ids
+from export.bundle import Bundle
+from service.engine.core.arrays import Floats, Ids
 from service.runtime.graphs import open_session
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class OnnxEncoderBackend:
-    """One precision of an embedding bundle on one device; see `service.engine.embedding_backend.EncoderBackend`."""
+    """One precision of an embedding bundle on one device; see `engine.encode.embedding_backend.EncoderBackend`."""
 
     def __init__(self, bundle: Bundle, precision: str, device: str = "cpu", num_threads: int = 1) -> None:
         config = bundle.config
         self.pad_id, self.vocab_size, self.width = config.pad_id, config.vocab_size, config.d_model
-        embedding = bundle.manifest.embedding
-        if embedding is None:
-            raise BundleError(f"bundle {bundle.path} is for the task {bundle.manifest.task!r}, not for embed")
-        self.max_input_tokens = embedding.max_input_tokens
-        names = {spec.name for spec in bundle.graph(precision, "encoder").inputs}
+        graph = bundle.embed.graphs["encoder"]
+        self.max_input_tokens = bundle.embed.max_input_tokens
+        names = {spec.name for spec in bundle.graph(precision, graph).inputs}
         self._takes_types = "token_type_ids" in names
         self.num_token_types = config.num_token_types if self._takes_types else 0
-        self._session = open_session(bundle.graph_path(precision, "encoder"), device, num_threads, repeats_shapes=False)
+        self._session = open_session(bundle.graph_path(precision, graph), device, num_threads, repeats_shapes=False)
 
     def encode(self, input_ids: Ids, lengths: Ids, token_type_ids: Ids | None, wants_tokens: bool) -> Floats:
         # A new array each time: its rows go to the callers as they are, without a copy.

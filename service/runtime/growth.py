@@ -12,22 +12,34 @@ from service.runtime.memory import Block, Memory
 
 _ROWS = 8
 
-_MAX_SPARE_BYTES = 512 * 2**20
-"""Of all that one model's tables have given back; beyond this, memory is missed elsewhere."""
+_MAX_SPARE_BYTES = {"cpu": 512 * 2**20, "cuda": 4096 * 2**20}
+"""Of all that one model's tables have given back, by kind of memory; beyond this, memory is missed elsewhere."""
+
+_SMALLEST_ON_DEVICE = 64
 
 
-def bucket(length: int, limit: int) -> int:
+def bucket(length: int, limit: int, memory: str = "cpu") -> int:
     """The capacity for `length` positions: multiples of 8 up to 64, of 16 up to 128, 32 up to 512, 128 beyond.
 
     The attention operator's cost follows the capacity, and each growth copies the table, so steps are neither wide nor
-    many. Never more than `limit`.
+    many. On a device they are powers of two from 64 on, because each capacity has CUDA graphs of its own. Never more
+    than `limit`.
     """
+    if memory != "cpu":
+        return min(limit, max(_SMALLEST_ON_DEVICE, power_of_two(length)))
     step = 8 if length <= 64 else 16 if length <= 128 else 32 if length <= 512 else 128
     return min(limit, -(-length // step) * step)
 
 
-def row_bucket(num_rows: int, limit: int) -> int:
-    """The rows to allocate for `num_rows`: multiples of 8, never more than `limit`."""
+def power_of_two(number: int) -> int:
+    """The least power of two that is no less than `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def row_bucket(num_rows: int, limit: int, memory: str = "cpu") -> int:
+    """The rows to allocate for `num_rows`: multiples of 8, on a device powers of two; never more than `limit`."""
+    if memory != "cpu":
+        return min(limit, max(_ROWS, power_of_two(num_rows)))
     return min(limit, -(-num_rows // _ROWS) * _ROWS)
 
 
@@ -35,19 +47,25 @@ class Spares:
     """Memory that tables have given back, for the next that need some; all tables of a model share it, threads too.
 
     In the processor's memory fresh pages cost more than what is copied into them, on a virtual machine ten times as
-    much. What is left in a spare block is finite, so that a weight of zero wipes it out. On a device ONNX Runtime keeps
-    what is freed.
+    much. Blocks are not cleared: stale values are finite and masked. On a device a block of the
+    same size comes back at the same address, for which CUDA graphs were recorded.
     """
 
     def __init__(self, memory: Memory, dtype: np.dtype[Any]) -> None:
         self.memory, self.dtype = memory, dtype
+        self._limit = _MAX_SPARE_BYTES[memory.name]
         self._blocks: list[Block] = []
         self._lock = threading.Lock()
 
     def take(self, num_numbers: int) -> Block | None:
         """The smallest block that holds so many numbers."""
         with self._lock:
-            fitting = [block for block in self._blocks if block.num_numbers >= num_numbers]
+            is_exact = self.memory.name != "cpu"
+            fitting = [
+                block
+                for block in self._blocks
+                if block.num_numbers == num_numbers or (block.num_numbers > num_numbers and not is_exact)
+            ]
             if not fitting:
                 return None
             smallest = min(fitting, key=lambda block: block.num_numbers)
@@ -60,12 +78,12 @@ class Spares:
             return
         with self._lock:
             self._blocks.append(block)
-            while sum(spare.num_numbers for spare in self._blocks) * self.dtype.itemsize > _MAX_SPARE_BYTES:
+            while sum(spare.num_numbers for spare in self._blocks) * self.dtype.itemsize > self._limit:
                 self._blocks.pop(0)
 
     def keeps(self, num_numbers: int) -> bool:
         """Whether a block of so many numbers would be kept."""
-        return self.memory.name == "cpu" and num_numbers * self.dtype.itemsize <= _MAX_SPARE_BYTES
+        return num_numbers * self.dtype.itemsize <= self._limit
 
 
 class Blocks:
@@ -76,12 +94,13 @@ class Blocks:
 
     def allocate(self, num_rows: int, capacity: int) -> Block:
         """A block for so many rows, or some more, of so many positions."""
-        shape = (self._num_layers, row_bucket(num_rows, self._max_rows), capacity, self._width)
         spares = self._spares
+        name = spares.memory.name
+        shape = (self._num_layers, row_bucket(num_rows, self._max_rows, name), capacity, self._width)
         spare = spares.take(math.prod(shape))
         if spare is not None:
             return spare.view(shape)
-        if not spares.keeps(math.prod(shape)):
+        if name != "cpu" or not spares.keeps(math.prod(shape)):
             return spares.memory.allocate(shape, spares.dtype)
         # Room for the next sizes as well: pages that are not touched are not taken.
         roomy = (*shape[:2], 1 << (capacity - 1).bit_length(), shape[3])
@@ -129,9 +148,3 @@ def cut(block: Block, num_rows: int, capacity: int, blocks: Blocks) -> Block:
         smaller.copy_rows(block, num_copied, capacity)
     blocks.release(block)
     return smaller
-
-
-def fit(block: Block | None, num_rows: int, capacity: int, blocks: Blocks) -> Block:
-    """What `cut` and `reserve` make of `block`."""
-    smaller = None if block is None else cut(block, num_rows, capacity, blocks)
-    return reserve(smaller, num_rows, capacity, blocks)

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
+
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 class Block(Protocol):
@@ -39,6 +44,19 @@ class Block(Protocol):
         """
 
 
+class Mirror(Protocol):
+    """Bytes on the host and as many where a graph computes, at an address that never changes."""
+
+    host: NDArray[np.uint8]
+    address: int
+
+    def send(self) -> None:
+        """Bring the host's bytes to the address."""
+
+    def receive(self) -> None:
+        """Bring the bytes at the address to the host."""
+
+
 class Memory(Protocol):
     """A device that blocks can be taken from. `name` is ONNX Runtime's name for it."""
 
@@ -47,8 +65,14 @@ class Memory(Protocol):
     def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> Block:
         """A new block, of zeros: padding that a graph multiplies by a weight of zero must not be a NaN."""
 
+    def mirror(self, num_bytes: int) -> Mirror:
+        """Bytes that the host and the device exchange."""
+
     def synchronize(self) -> None:
         """Wait for all copies; a session sees only what was copied before this."""
+
+    def usable_bytes(self) -> int:
+        """How much there is for this process, taken or free."""
 
 
 class HostBlock:
@@ -87,6 +111,20 @@ class HostBlock:
         return wider
 
 
+class HostMirror:
+    """The graph reads and writes the host's bytes themselves."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.host: NDArray[np.uint8] = np.zeros(num_bytes, np.uint8)
+        self.address = int(self.host.ctypes.data)
+
+    def send(self) -> None:
+        """Nothing: they are there."""
+
+    def receive(self) -> None:
+        """Nothing: they are here."""
+
+
 class HostMemory:
     """The processor's memory."""
 
@@ -95,8 +133,19 @@ class HostMemory:
     def allocate(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> HostBlock:
         return HostBlock(np.zeros(math.prod(shape), dtype), shape)
 
+    def mirror(self, num_bytes: int) -> HostMirror:
+        return HostMirror(num_bytes)
+
     def synchronize(self) -> None:
         """Nothing: numpy copies at once."""
+
+    def usable_bytes(self) -> int:
+        """What the control group allows, at most what the machine has."""
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for path in _CGROUP_LIMITS:
+            if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
+                return min(total, int(limit))
+        return total
 
 
 class CudaRuntime(Protocol):
@@ -108,8 +157,17 @@ class CudaRuntime(Protocol):
     def clear(self, target: int, num_bytes: int) -> None:
         """Set device memory to zero bytes."""
 
+    def upload(self, target: int, source: int, num_bytes: int) -> None:
+        """Copy from an address of the host to one of the device."""
+
+    def download(self, target: int, source: int, num_bytes: int) -> None:
+        """Copy from an address of the device to one of the host; it is there when this returns."""
+
     def synchronize(self) -> None:
         """Wait for every copy and clear of this thread's default stream."""
+
+    def total_bytes(self) -> int:
+        """The memory of the current device."""
 
 
 class CudaError(RuntimeError):
@@ -119,12 +177,13 @@ class CudaError(RuntimeError):
 class CudaLibrary:
     """`libcudart`, which onnxruntime-gpu has already loaded into the process."""
 
-    _DEVICE_TO_DEVICE = 3
+    _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3
 
     def __init__(self, library: ctypes.CDLL | None = None) -> None:
         self._library = library or ctypes.CDLL("libcudart.so.13")
         size, address = ctypes.c_size_t, ctypes.c_void_p
         self._library.cudaMemcpy2D.argtypes = [address, size, address, size, size, size, ctypes.c_int]
+        self._library.cudaMemcpy.argtypes = [address, address, size, ctypes.c_int]
         self._library.cudaMemset.argtypes = [address, ctypes.c_int, size]
         self._library.cudaStreamSynchronize.argtypes = [address]
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
@@ -136,11 +195,22 @@ class CudaLibrary:
             )
         )
 
+    def upload(self, target: int, source: int, num_bytes: int) -> None:
+        self._check(self._library.cudaMemcpy(target, source, num_bytes, self._HOST_TO_DEVICE))
+
+    def download(self, target: int, source: int, num_bytes: int) -> None:
+        self._check(self._library.cudaMemcpy(target, source, num_bytes, self._DEVICE_TO_HOST))
+
     def clear(self, target: int, num_bytes: int) -> None:
         self._check(self._library.cudaMemset(target, 0, num_bytes))
 
     def synchronize(self) -> None:
         self._check(self._library.cudaStreamSynchronize(None))
+
+    def total_bytes(self) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._check(self._library.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
+        return total.value
 
     def _check(self, status: int) -> None:
         if status:
@@ -192,6 +262,22 @@ class CudaBlock:
         """Copies within a device must not overlap."""
 
 
+class CudaMirror:
+    """Bytes of the host, and as many of a device."""
+
+    def __init__(self, num_bytes: int, value: Any, cuda: CudaRuntime) -> None:
+        self.host: NDArray[np.uint8] = np.zeros(num_bytes, np.uint8)
+        self.address = int(value.data_ptr())
+        self._value = value  # the owner of the memory
+        self._cuda = cuda
+
+    def send(self) -> None:
+        self._cuda.upload(self.address, self.host.ctypes.data, self.host.size)
+
+    def receive(self) -> None:
+        self._cuda.download(self.host.ctypes.data, self.address, self.host.size)
+
+
 class CudaMemory:
     """The memory of one CUDA device.
 
@@ -211,5 +297,14 @@ class CudaMemory:
         self._cuda.clear(block.pointer(0), math.prod(shape) * dtype.itemsize)
         return block
 
+    def mirror(self, num_bytes: int) -> CudaMirror:
+        value = ort.OrtValue.ortvalue_from_shape_and_type([num_bytes], np.uint8, "cuda", self._device_id)
+        self._cuda.clear(int(value.data_ptr()), num_bytes)
+        return CudaMirror(num_bytes, value, self._cuda)
+
     def synchronize(self) -> None:
         self._cuda.synchronize()
+
+    def usable_bytes(self) -> int:
+        """The memory of the device."""
+        return self._cuda.total_bytes()

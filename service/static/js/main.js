@@ -2,7 +2,8 @@
 import { askForKey, getJson } from "./api.js";
 import { byId, element } from "./dom.js";
 
-const NAMES = ["translate", "attention", "embed", "generate", "status"];
+// The server puts the page together from the panels that it has.
+const NAMES = [...document.querySelectorAll("[role=tab]")].map((button) => button.id.replace("tab-", ""));
 const panels = new Map();
 let current = null;
 
@@ -42,7 +43,7 @@ async function show(name, payload, { focus = false } = {}) {
   if (focus) tab(name).focus();
   const context = await ready;
   // A panel's code is fetched when it is first seen, so a phone that translates loads no plotting library.
-  const { create } = await import(`./${name}.js`);
+  const { create } = await import(new URL(section(name).dataset.module, document.baseURI));
   if (!panels.has(name)) panels.set(name, create(section(name), context));
   section(name).inert = false; // until here nothing would have answered
   if (current === name) await panels.get(name).show?.(payload);
@@ -64,7 +65,7 @@ function listen() {
     });
   }
   const follow = () => {
-    const name = location.hash ? fromHash() : "translate";
+    const name = location.hash ? fromHash() : NAMES[0];
     if (name && name !== current) report(show(name));
   };
   addEventListener("hashchange", follow);
@@ -88,4 +89,4 @@ function report(promise) {
 
 const ready = loadContext();
 listen();
-report(show(fromHash() ?? "translate"));
+report(show(fromHash() ?? NAMES[0]));

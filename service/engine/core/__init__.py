@@ -1,0 +1,1 @@
+"""What every engine shares: queue, tickets, threads, drain, errors, statistics."""

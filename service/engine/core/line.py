@@ -1,0 +1,261 @@
+"""The queue of every engine: bounded, in the order of arrival, with tickets that their callers withdraw."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError, RequestTooLargeError
+
+
+class Request(Protocol):
+    """What a line must know of a request."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the input, special tokens included."""
+        ...
+
+    @property
+    def deadline(self) -> float | None:
+        """A point on `time.monotonic()`'s clock, in seconds; None waits for ever."""
+        ...
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """Bounds of every engine."""
+
+    max_batch_tokens: int = 4096
+    """Padded input tokens (longest x count) of one encoder batch."""
+    max_waiting_requests: int = 1024
+    max_waiting_tokens: int = 131_072
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"{field.name} is {getattr(self, field.name)}; it must be at least 1")
+
+
+_claiming = threading.Lock()
+"""A loop that finishes and an engine that closes may settle the same ticket: the first one does."""
+
+
+@dataclass(eq=False, slots=True)
+class Ticket(Generic[RequestT, ResultT]):
+    """A request in the line, with the future that its caller holds: cancelling that withdraws it."""
+
+    request: RequestT
+    future: Future[ResultT]
+    submitted: float
+
+    def is_late(self, now: float) -> bool:
+        return self.request.deadline is not None and now >= self.request.deadline
+
+    @property
+    def is_settled(self) -> bool:
+        """Nobody waits any more: answered, failed or withdrawn."""
+        return self.future.done()
+
+    def answer(self, result: ResultT) -> None:
+        if self._claim():
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if self._claim():
+            self.future.set_exception(error)
+
+    def fail_late(self, when: str) -> None:
+        """Fail with a DeadlineError that says `when` the deadline passed: "before it was begun"."""
+        seconds = time.monotonic() - self.submitted
+        self.fail(DeadlineError(f"the deadline passed {when}, {seconds:.1f} s after the request came"))
+
+    def _claim(self) -> bool:
+        """Whether the caller may settle the future; it does so outside the lock, because that runs callbacks."""
+        with _claiming:
+            is_open = not self.future.running() and not self.future.done()
+            return is_open and self.future.set_running_or_notify_cancel()
+
+
+class LineSize(NamedTuple):
+    """What waits, and what runs: rows of a cache, or inputs in batches."""
+
+    waiting_requests: int
+    waiting_tokens: int
+    active_rows: int
+
+
+class BoundedLine(Generic[RequestT, ResultT]):
+    """Tickets in the order of their coming. Loops wait on it when they have nothing to do, so nothing polls.
+
+    What a loop takes, and when, is for the engine's own line to say: it takes `_tickets` out under `_changed` and calls
+    `_discount` for each. `noun` is what messages call the input of a request.
+    """
+
+    def __init__(self, limits: LineLimits, max_input_tokens: int, noun: str) -> None:
+        self._limits = limits
+        self._max_input_tokens = max_input_tokens
+        self._noun = noun
+        # In the order of coming; a key, so that one in the middle is withdrawn without a search.
+        self._tickets: OrderedDict[Ticket[RequestT, ResultT], None] = OrderedDict()
+        self._tokens = 0
+        self._earliest_deadline = math.inf
+        self._changed = threading.Condition()
+        self._refusal: str | None = None
+        self._stopping = False
+        self.num_withdrawals = 0
+        """Grows whenever tickets were settled by others than the loop that has them, which then looks at its own."""
+
+    def add(self, requests: Sequence[RequestT]) -> list[Ticket[RequestT, ResultT]]:
+        """Queue all of `requests` or none of them."""
+        for request in requests:
+            self._check_size(request)
+        num_tokens = sum(request.num_tokens for request in requests)
+        now = time.monotonic()
+        # Naming the parameters of Ticket in the call would take as long as all else that is done for a request here.
+        tickets: list[Ticket[RequestT, ResultT]] = [Ticket(request, Future(), now) for request in requests]
+        with self._changed:
+            if self._refusal is not None:
+                raise ModelUnavailableError(self._refusal)
+            self._check_room(len(requests), num_tokens)
+            for ticket in tickets:
+                self._tickets[ticket] = None
+                self._count(ticket)
+            self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
+            self._wake()
+        return tickets
+
+    def _wake(self) -> None:
+        """Something has come: wake the threads that it may be for."""
+        self._changed.notify_all()
+
+    def _check_size(self, request: RequestT) -> None:
+        """Raise RequestTooLargeError for a request that could never be admitted."""
+        noun, num_tokens = self._noun, request.num_tokens
+        if num_tokens > self._max_input_tokens:
+            raise RequestTooLargeError(
+                f"{noun} of {num_tokens} tokens exceeds the limit of {self._max_input_tokens} tokens"
+            )
+        if num_tokens > self._limits.max_batch_tokens:
+            raise RequestTooLargeError(
+                f"{noun} of {num_tokens} tokens exceeds the batch budget of {self._limits.max_batch_tokens} tokens"
+            )
+        if not num_tokens:
+            raise RequestTooLargeError(f"{noun} of 0 tokens: there is nothing to read")
+
+    def _check_room(self, num_requests: int, num_tokens: int) -> None:
+        limits = self._limits
+        if num_requests > limits.max_waiting_requests or num_tokens > limits.max_waiting_tokens:
+            raise RequestTooLargeError(
+                f"{num_requests} texts of {num_tokens} tokens in one request can never be queued, "
+                f"allowed: {limits.max_waiting_requests} texts and {limits.max_waiting_tokens} tokens"
+            )
+        if (
+            len(self._tickets) + num_requests > limits.max_waiting_requests
+            or self._tokens + num_tokens > limits.max_waiting_tokens
+        ):
+            raise OverloadedError(
+                f"{len(self._tickets)} texts of {self._tokens} tokens are waiting, "
+                f"allowed: {limits.max_waiting_requests} texts and {limits.max_waiting_tokens} tokens"
+            )
+
+    def _count(self, ticket: Ticket[RequestT, ResultT]) -> None:
+        """A ticket has entered the line."""
+        self._tokens += ticket.request.num_tokens
+
+    def _discount(self, ticket: Ticket[RequestT, ResultT]) -> None:
+        """A ticket has left the line."""
+        self._tokens -= ticket.request.num_tokens
+
+    def _take_late(self, now: float) -> list[Ticket[RequestT, ResultT]]:
+        if now < self._earliest_deadline:
+            return []
+        late = [ticket for ticket in self._tickets if ticket.is_late(now)]
+        for ticket in late:
+            del self._tickets[ticket]
+            self._discount(ticket)
+        self._earliest_deadline = _earliest_deadline(self._tickets)
+        return late
+
+    def withdraw(self, ticket: Ticket[RequestT, ResultT]) -> None:
+        """Take `ticket` out, if it still waits: what nobody wants any more must not keep others out."""
+        with self._changed:
+            self.num_withdrawals += 1
+            if ticket in self._tickets:
+                del self._tickets[ticket]
+                self._discount(ticket)
+
+    def size(self) -> LineSize:
+        """A snapshot."""
+        with self._changed:
+            return LineSize(len(self._tickets), self._tokens, self._num_active())
+
+    def _num_active(self) -> int:
+        """Rows or inputs that run now."""
+        return 0
+
+    def refuse(self, reason: str) -> None:
+        """From now on `add` raises ModelUnavailableError with `reason`."""
+        with self._changed:
+            self._refusal = self._refusal or reason
+
+    def stop(self) -> None:
+        """Let the loops end when they have nothing left."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def clear(self) -> list[Ticket[RequestT, ResultT]]:
+        """Empty the line; returns who was in it."""
+        with self._changed:
+            tickets = list(self._tickets)
+            self._tickets.clear()
+            for ticket in tickets:
+                self._discount(ticket)
+            return tickets
+
+    def note_withdrawals(self) -> None:
+        """Tickets that loops have taken were settled meanwhile."""
+        with self._changed:
+            self.num_withdrawals += 1
+
+
+class Watch(Generic[RequestT, ResultT]):
+    """Tells a loop when to look for settled and late ones among the tickets that it works on, which is seldom."""
+
+    def __init__(self, line: BoundedLine[RequestT, ResultT]) -> None:
+        self._line = line
+        self._num_withdrawals = 0
+        self._earliest_deadline = math.inf
+
+    def add(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
+        """The loop has taken these."""
+        self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
+
+    def is_due(self, now: float) -> bool:
+        """Whether a ticket may have been settled since this was last true, or one of the loop's is late."""
+        # Read before the tickets are: what is settled while the loop looks makes it look once more.
+        num_withdrawals = self._line.num_withdrawals
+        if num_withdrawals == self._num_withdrawals and now < self._earliest_deadline:
+            return False
+        self._num_withdrawals = num_withdrawals
+        return True
+
+    def renew(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
+        """The loop has looked, and these are left."""
+        self._earliest_deadline = _earliest_deadline(tickets)
+
+
+def _earliest_deadline(tickets: Iterable[Ticket[RequestT, ResultT]]) -> float:
+    deadlines = (ticket.request.deadline for ticket in tickets)
+    return min((deadline for deadline in deadlines if deadline is not None), default=math.inf)

@@ -1,0 +1,230 @@
+"""The rows of one table: slots that are decoded first, then rows whose prompts are being read, without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.engine.core.arrays import Ids
+from service.engine.decode.backend import Table
+from service.engine.decode.sequence import ChosenSequence, Outputs, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call into the runtime: a step of a batch, or a piece of some prompts.
+
+    `sequences` are those whose next token it gives: none where a prompt is not read to its end. `scored` is the
+    sequence whose prompt is scored by it, from the position `start` on.
+    """
+
+    batch: Batch
+    sequences: Seq[Sequence]
+    first_row: int
+    input_ids: Ids
+    write_indices: Ids
+    read_indices: Ids
+    num_candidates: int
+    wants_logits: bool
+    scored: ChosenSequence | None = None
+    start: int = 0
+
+    def run(self) -> Outputs:
+        """What the model thinks comes after each token that is asked about."""
+        advanced = self.batch.table.advance(
+            self.first_row,
+            self.input_ids,
+            self.write_indices,
+            self.read_indices,
+            self.num_candidates,
+            self.wants_logits,
+        )
+        return Outputs.of(advanced)
+
+
+class Batch:
+    """Sequences of one beam size whose texts are of like length, up to `capacity` positions, and advance together.
+
+    Any neighbouring rows can run in one call, so prompts are read where they will be decoded. Only rows of their own,
+    in a batch of beam size 1, read prompts.
+    """
+
+    def __init__(self, table: Table, max_rows: int, beam_size: int, capacity: int, pad_id: int) -> None:
+        self.table = table
+        self.beam_size = beam_size
+        self.capacity = capacity
+        self._pad_id = pad_id
+        self._slots: list[Sequence | None] = []
+        self._reading: list[Sequence] = []
+        self._num_gaps = 0
+        self._needs: tuple[int, bool] | None = None  # candidates and logits of a step, while its members stay
+        self._tokens: Ids = np.zeros((max_rows, 1), dtype=np.int64)
+        self._positions: Ids = np.zeros(max_rows, dtype=np.int64)
+        self._reads: Ids = np.arange(max_rows, dtype=np.int64)  # every row of a step has one token
+
+    @property
+    def decoding(self) -> list[Sequence]:
+        """The sequences that a step advances."""
+        return [sequence for sequence in self._slots if sequence is not None]
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that a step runs over, gaps included."""
+        return len(self._slots) * self.beam_size
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self._slots) == self._num_gaps and not self._reading
+
+    # Membership
+
+    def add(self, sequence: Sequence) -> int:
+        """Give a sequence a slot to be decoded in, a gap first; returns the slot."""
+        if self._num_gaps:
+            slot = self._slots.index(None)
+            self._num_gaps -= 1
+        else:
+            slot = len(self._slots)
+            for reading in reversed(self._reading):
+                self._move(reading, reading.first_row + 1)
+            self._slots.append(None)
+        self._slots[slot] = sequence
+        self._place(sequence, slot)
+        return slot
+
+    def begin(self, sequence: Sequence) -> int:
+        """Give the prompt of a sequence a row to be read in, the next one after those that are read now."""
+        row = len(self._slots) + len(self._reading)
+        self.table.reserve(row + 1, sequence.num_prompt_tokens)
+        self._reading.append(sequence)
+        self._place(sequence, row)
+        return row
+
+    def _place(self, sequence: Sequence, slot: int) -> None:
+        sequence.batch, sequence.first_row = self, slot * self.beam_size
+        self._needs = None
+
+    def remove(self, sequences: Collection[Sequence]) -> None:
+        """Take out sequences that are finished or gone; the others of this batch stay where they are."""
+        for sequence in sequences:
+            slot = sequence.first_row // self.beam_size
+            if slot < len(self._slots) and self._slots[slot] is sequence:
+                self._slots[slot] = None
+                self._num_gaps += 1
+            else:
+                self._reading.remove(sequence)
+        self._needs = None
+
+    def compact(self) -> None:
+        """Close the gaps by moving the last slots into them, and let the table forget what no row needs any more."""
+        slots = self._slots
+        if self._num_gaps:
+            for gap in [slot for slot, sequence in enumerate(slots) if sequence is None]:
+                while slots and slots[-1] is None:
+                    slots.pop()
+                if gap >= len(slots):
+                    break
+                last = slots.pop()
+                assert last is not None
+                self._move(last, gap)
+                slots[gap] = last
+            self._num_gaps = 0
+            for row, reading in enumerate(self._reading, start=len(slots)):
+                self._move(reading, row)
+        if self._needs is None:  # somebody has come or gone
+            lengths = [sequence.position + 1 for sequence in self.decoding]
+            lengths += [sequence.num_prompt_tokens for sequence in self._reading]
+            self.table.trim(len(lengths) * self.beam_size, max(lengths, default=0))
+
+    def _move(self, sequence: Sequence, slot: int) -> None:
+        source = sequence.first_row // self.beam_size
+        if source != slot:
+            self.table.take_slot(self.table, source, slot, sequence.position)
+            sequence.first_row = slot * self.beam_size
+
+    def hand_over(self, sequence: Sequence, other: Batch) -> None:
+        """Move a sequence to another batch, whose table is for longer texts, or has slots as wide as its beam."""
+        source = sequence.first_row // self.beam_size
+        self.remove([sequence])
+        slot = other.add(sequence)
+        other.table.take_slot(self.table, source, slot, sequence.position)
+
+    # Calls
+
+    def read(self, sequences: Seq[Sequence], num_new: int) -> Call:
+        """Read the next `num_new` tokens of the prompts of `sequences`, or as many as there are: all that are begun."""
+        first = self._reading[0].first_row
+        input_ids: Ids = np.full((len(sequences), num_new), self._pad_id, dtype=np.int64)
+        positions: Ids = np.zeros(len(sequences), dtype=np.int64)
+        counts: Ids = np.zeros(len(sequences), dtype=np.int64)
+        for sequence in sequences:
+            place = sequence.first_row - first
+            tokens = sequence.request.prompt_ids[sequence.position : sequence.position + num_new]
+            input_ids[place, : len(tokens)] = tokens
+            positions[place], counts[place] = sequence.position, len(tokens)
+            sequence.position += len(tokens)
+        return Call(
+            self,
+            self._finish_reading(sequences),
+            first,
+            input_ids,
+            positions,
+            np.arange(len(sequences)) * num_new + counts - 1,
+            max(sequence.num_candidates for sequence in sequences),
+            any(sequence.needs_logits for sequence in sequences),
+        )
+
+    def read_scored(self, sequence: ChosenSequence, num_new: int) -> Call:
+        """Read the next `num_new` tokens of the one prompt that is begun, with what the model expects after each."""
+        start = sequence.position
+        sequence.position += num_new
+        return Call(
+            self,
+            self._finish_reading([sequence]),
+            sequence.first_row,
+            np.array([sequence.request.prompt_ids[start : start + num_new]], dtype=np.int64),
+            np.array([start], dtype=np.int64),
+            np.arange(num_new, dtype=np.int64),
+            sequence.num_candidates,
+            True,
+            sequence,
+            start,
+        )
+
+    def _finish_reading(self, sequences: Seq[Sequence]) -> Seq[Sequence]:
+        """The sequences, if their prompts are then read to their ends: from now on they are decoded."""
+        if sequences[0].position < sequences[0].num_prompt_tokens:
+            return ()
+        self._slots += self._reading
+        self._reading, self._needs = [], None
+        return sequences
+
+    def step(self) -> Call:
+        """Advance every row by one token. There must be no gaps."""
+        sequences = self.decoding
+        num_rows = len(sequences) * self.beam_size
+        # Numbers go in and out of numpy all at once: one by one they cost more than the choice of a token.
+        if self.beam_size == 1:
+            tokens = [sequence.tokens[0] for sequence in sequences]
+            positions = [sequence.position for sequence in sequences]
+        else:
+            tokens, positions = [0] * num_rows, []
+            for sequence in sequences:
+                first = sequence.first_row
+                for row, token in zip(sequence.rows, sequence.tokens, strict=True):
+                    tokens[first + row] = token
+                positions += [sequence.position] * self.beam_size
+        if self._needs is None:
+            self._needs = (
+                max(sequence.num_candidates for sequence in sequences),
+                any(sequence.needs_logits for sequence in sequences),
+            )
+        for sequence in sequences:
+            sequence.position += 1
+        input_ids, write_indices = self._tokens[:num_rows], self._positions[:num_rows]
+        input_ids[:, 0] = tokens
+        write_indices[:] = positions
+        return Call(self, sequences, 0, input_ids, write_indices, self._reads[:num_rows], *self._needs)

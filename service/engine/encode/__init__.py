@@ -1,0 +1,1 @@
+"""Engines that encode: embeddings and attention maps."""

@@ -1,0 +1,1 @@
+"""One folder for each task that a model is served for."""

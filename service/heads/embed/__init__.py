@@ -1,0 +1,1 @@
+"""From texts to vectors: everything of /embed and /v1/embeddings above the engine."""

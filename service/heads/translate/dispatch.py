@@ -1,0 +1,83 @@
+"""Feeds the sentences of one HTTP request to an engine a chunk at a time.
+
+A whole book must not fill the waiting line for everybody, nor be refused because it is longer than the line. So only
+two chunks of a request are in the engine at a time. The first chunk decides: if the engine is too full for it, the
+client hears so. Once it is in, the request is accepted, and its other chunks wait for room until its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+from service.engine.core.errors import OverloadedError
+from service.engine.decode.types import DecodingRequest, Result
+from service.models.base import RequestEngine
+from service.workers import run_together
+
+TranslationEngine = RequestEngine[DecodingRequest, Result]
+
+_CHUNKS_IN_FLIGHT = 2
+_MAX_CHUNK_REQUESTS = 64
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+async def run_in_chunks(
+    engine: TranslationEngine,
+    requests: Sequence[DecodingRequest],
+    *,
+    max_waiting_requests: int,
+    max_waiting_tokens: int,
+    accepted: bool = False,
+) -> list[Result]:
+    """Results in the order of `requests`. Cancelling cancels what runs.
+
+    Raises what the engine raises; OverloadedError only for the first chunk, and not once the request was `accepted`.
+    """
+    chunks = list(
+        split_into_chunks(
+            requests,
+            max_requests=max(1, min(_MAX_CHUNK_REQUESTS, max_waiting_requests // 4)),
+            max_tokens=max(1, max_waiting_tokens // 4),
+        )
+    )
+    if len(chunks) == 1:  # the usual case, without the cost of tasks
+        return await _run_chunk(engine, chunks[0], patient=accepted)
+    results: dict[int, list[Result]] = {}
+    numbers = iter(range(len(chunks)))
+
+    async def work() -> None:
+        for number in numbers:
+            results[number] = await _run_chunk(engine, chunks[number], patient=accepted or number > 0)
+
+    await run_together([work() for _ in range(_CHUNKS_IN_FLIGHT)])
+    return list(itertools.chain.from_iterable(results[number] for number in range(len(chunks))))
+
+
+async def _run_chunk(engine: TranslationEngine, chunk: Sequence[DecodingRequest], *, patient: bool) -> list[Result]:
+    while True:
+        try:
+            return await engine.run(chunk)
+        except OverloadedError as error:
+            if not patient:
+                raise
+            # Spread the retries, or all that wait would come back in the same instant.
+            await asyncio.sleep(min(error.retry_after_seconds, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0))
+
+
+def split_into_chunks(
+    requests: Sequence[DecodingRequest], *, max_requests: int, max_tokens: int
+) -> Iterator[list[DecodingRequest]]:
+    """`requests` in order, in lists within both limits; a request that alone exceeds `max_tokens` is alone."""
+    chunk: list[DecodingRequest] = []
+    num_tokens = 0
+    for request in requests:
+        if chunk and (len(chunk) == max_requests or num_tokens + request.num_tokens > max_tokens):
+            yield chunk
+            chunk, num_tokens = [], 0
+        chunk.append(request)
+        num_tokens += request.num_tokens
+    if chunk:
+        yield chunk

@@ -1,0 +1,130 @@
+"""One text on its way through a model: taken apart, encoded, checked, and joined again. Plain functions, no waiting.
+
+The work has two rounds. The first translates every segment. The second repeats, in smaller pieces, the segments whose
+translations lost a number, a URL or a placeholder in every hypothesis; `service.heads.translate.text.plan` knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from service.engine.decode.types import DecodingOptions, DecodingRequest, Result
+from service.errors import InvalidRequestError
+from service.heads.translate.model import TranslationModel
+from service.heads.translate.text.html import split_html
+from service.heads.translate.text.plan import Plan
+from service.heads.translate.text.segment import split_text
+from service.settings import Settings
+
+_FEWEST_NEW_TOKENS = 32
+_NEW_TOKENS_PER_SOURCE_TOKEN = 3
+
+TextFormat = Literal["text", "html"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a request says about decoding; None leaves it to the model."""
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    max_new_tokens: int | None = None
+    num_alternatives: int = 0
+
+
+class TextJob:
+    """One text for one model: `requests` of the first round, then `retries`, then the `texts` that came out."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        source: str,
+        target: str,
+        text_format: TextFormat,
+        model: TranslationModel,
+        search: SearchOptions,
+        deadline: float | None,
+        settings: Settings,
+    ) -> None:
+        self.model = model
+        self._format = model.bound_format(source, target)
+        self._search = search
+        self._deadline = deadline
+        self._settings = settings
+        split = split_html if text_format == "html" else split_text
+        around = self._format.num_source_tokens + len(model.tokenizer.encode(self._format.text_prefix))
+        self._plan = split(text, source, model.max_source_tokens - around, self._count_tokens)
+        self._drafts: list[Plan] = []
+
+    def requests(self) -> list[DecodingRequest]:
+        """The first round, one request a segment. Raises InvalidRequestError for an option that is out of bounds."""
+        return self._encode(self._plan.segments, self._search)
+
+    def retries(self, results: Sequence[Result]) -> list[DecodingRequest]:
+        """The second round, usually empty, given the first one's results."""
+        ranked = [self._rank(index, result) for index, result in enumerate(results)]
+        # Where no hypothesis is complete, all ranks hold the same one: so every draft has the same segments left.
+        self._drafts = [
+            self._plan.retry([texts[min(rank, len(texts) - 1)] for texts in ranked])
+            for rank in range(self._search.num_alternatives + 1)
+        ]
+        return self._encode(self._drafts[0].segments, replace(self._search, num_alternatives=0))
+
+    def texts(self, results: Sequence[Result]) -> list[str]:
+        """The translation and its alternatives, all different, given the second round's results."""
+        pieces = [self.model.target_tokenizer.decode(result.best.token_ids) for result in results]
+        return list(dict.fromkeys(draft.join(pieces) for draft in self._drafts))
+
+    def _rank(self, index: int, result: Result) -> list[str]:
+        """The hypotheses of a segment that lost nothing, best first; the best one alone where all lost something."""
+        texts = [self.model.target_tokenizer.decode(hypothesis.token_ids) for hypothesis in result.hypotheses]
+        return [text for text in texts if not self._plan.missing(index, text)] or texts[:1]
+
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.model.tokenizer.encode_batch(texts)]
+
+    def _encode(self, segments: Sequence[str], search: SearchOptions) -> list[DecodingRequest]:
+        prefix = self._format.text_prefix
+        return [
+            DecodingRequest(
+                source_ids=self._format.source_ids(ids),
+                prompt_ids=self.model.prompt_ids(self._format),
+                options=decoding_options(search, self.model, len(ids), self._settings),
+                deadline=self._deadline,
+            )
+            for ids in self.model.tokenizer.encode_batch([prefix + segment for segment in segments])
+        ]
+
+
+def decoding_options(
+    search: SearchOptions, model: TranslationModel, num_source_tokens: int, settings: Settings
+) -> DecodingOptions:
+    """What the request asks for, the model's defaults for the rest; InvalidRequestError for what is out of bounds.
+
+    Unless it is asked for, a translation may have three times as many tokens as its source and some more: a model
+    that falls into a loop stops there, and no true translation is longer.
+    """
+    max_beam_size = min(settings.max_beam_size, model.max_beam_size)
+    max_new_tokens = min(settings.max_new_tokens, model.max_new_tokens)
+    _check_limit("beam_size", search.beam_size, max_beam_size)
+    _check_limit("max_new_tokens", search.max_new_tokens, max_new_tokens)
+    num_hypotheses = min(search.num_alternatives + 1, max_beam_size)
+    beam_size = search.beam_size or min(model.default_beam_size, max_beam_size)
+    likely = max(_FEWEST_NEW_TOKENS, _NEW_TOKENS_PER_SOURCE_TOKEN * num_source_tokens)
+    return replace(
+        model.decoding,
+        beam_size=max(beam_size, num_hypotheses),
+        length_penalty=model.default_length_penalty if search.length_penalty is None else search.length_penalty,
+        num_hypotheses=num_hypotheses,
+        max_new_tokens=search.max_new_tokens or min(max_new_tokens, likely),
+    )
+
+
+def _check_limit(name: str, value: int | None, limit: int) -> None:
+    if value is not None and value > limit:
+        raise InvalidRequestError(
+            f"Invalid request: {name} parameter must be <= {limit}. Given: {value}", parameter=name
+        )

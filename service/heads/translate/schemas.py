@@ -1,0 +1,110 @@
+"""LibreTranslate's protocol, with our own optional fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from service.http.schemas import WireModel
+
+
+class TranslateRequest(WireModel):
+    """The optional fields of POST /translate, and for the documentation the required ones.
+
+    `q`, `source`, `target` and `format` are checked by `service.http.request_parsing` and the route, in the order and
+    with the messages that LibreTranslate's clients know.
+    """
+
+    q: str | list[str] = Field(description="Text to translate; a list of texts in JSON only.")
+    source: str = Field(description='Language code of the text, or "auto".', examples=["en"])
+    target: str = Field(description="Language code wanted.", examples=["de"])
+    format: str = Field("text", description='"text", or "html" to keep tags and translate the text between them.')
+    alternatives: int = Field(0, ge=0, description="How many other translations to add.")
+    api_key: str | None = Field(None, description="API key, where the server asks for one.")
+    beam_size: int | None = Field(None, ge=1, description="Width of the beam search; 1 is greedy, the fastest.")
+    length_penalty: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = Field(
+        None, description="Exponent of the length that divides a hypothesis' score; more favours longer ones."
+    )
+    max_new_tokens: int | None = Field(None, ge=1, description="Longest translation of a sentence, in tokens.")
+    model: str | None = Field(None, description="Name of the model; else chosen by the language pair.")
+
+
+class DetectRequest(WireModel):
+    """POST /detect."""
+
+    q: str = Field(description="Text whose language to tell.")
+    api_key: str | None = Field(None, description="API key, where the server asks for one.")
+
+
+class DetectedLanguage(WireModel):
+    """A language and how sure we are."""
+
+    confidence: float = Field(ge=0, le=100)
+    language: str
+
+
+class TranslateResponse(WireModel):
+    """200 of POST /translate. The shapes follow `q`: a text gives a text, a list a list."""
+
+    translatedText: str | list[str]  # noqa: N815 - the protocol's spelling
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class LanguageResponse(WireModel):
+    """One language of GET /languages."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class TranslateFileResponse(WireModel):
+    """200 of POST /translate_file."""
+
+    translatedFileUrl: str  # noqa: N815
+
+
+class LanguageChoice(WireModel):
+    """A language that a page offers."""
+
+    code: str
+    name: str
+
+
+class LanguageDefaults(WireModel):
+    """What a page shows first."""
+
+    source: LanguageChoice
+    target: LanguageChoice
+
+
+class FrontendSettings(WireModel):
+    """GET /frontend/settings, for web pages that speak LibreTranslate's protocol."""
+
+    charLimit: int  # noqa: N815
+    frontendTimeout: int = Field(description="Milliseconds to wait after typing.")  # noqa: N815
+    apiKeys: bool  # noqa: N815
+    keyRequired: bool  # noqa: N815
+    suggestions: bool
+    filesTranslation: bool  # noqa: N815
+    supportedFilesFormat: list[str]  # noqa: N815
+    language: LanguageDefaults
+
+
+TextFormat = Literal["text", "html"]
+
+TRANSLATE_EXAMPLES: dict[str, dict[str, object]] = {
+    "text": {"value": {"q": "Good morning.", "source": "en", "target": "de"}},
+    "list": {"value": {"q": ["Good morning.", "Thank you."], "source": "auto", "target": "de", "alternatives": 2}},
+}
+
+
+class FileRequest(BaseModel):
+    """POST /translate_file, multipart."""
+
+    file: str = Field(json_schema_extra={"format": "binary"})
+    source: str
+    target: str
+    api_key: str | None = None

@@ -1,0 +1,183 @@
+"""From texts to translated texts: detect the language, choose the model, split, run, join.
+
+Knows no HTTP. What takes long on the CPU (splitting and encoding big texts) runs in a thread, so that the event loop
+goes on serving others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from service.engine.core.errors import OverloadedError
+from service.engine.decode.types import DecodingRequest, Result
+from service.errors import SlowdownError
+from service.heads.translate.dispatch import run_in_chunks
+from service.heads.translate.job import SearchOptions, TextFormat, TextJob
+from service.heads.translate.languages import AUTO, Languages, choose_translator
+from service.heads.translate.model import TranslationModel
+from service.heads.translate.text.detect import Detection, Detector
+from service.http.records import RequestRecord
+from service.models.registry import ModelRegistry
+from service.settings import Settings
+from service.workers import WorkerPool, run_together
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationTask:
+    """Texts to translate into `target`, a known code; `source` is a known code or "auto".
+
+    `registry` is the snapshot that the request began with. `deadline` is on `time.monotonic()`'s clock.
+    """
+
+    registry: ModelRegistry
+    texts: Sequence[str]
+    source: str
+    target: str
+    format: TextFormat = "text"
+    search: SearchOptions = field(default_factory=SearchOptions)
+    model_name: str | None = None
+    deadline: float | None = None
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One translated text. `alternatives` differ from it and from each other; `detected` only for source "auto"."""
+
+    text: str
+    alternatives: tuple[str, ...] = ()
+    detected: Detection | None = None
+
+
+class Translator:
+    """Translates what tasks ask for, and detects languages."""
+
+    def __init__(self, settings: Settings, pool: WorkerPool) -> None:
+        self._settings = settings
+        self._pool = pool
+
+    async def translate(self, task: TranslationTask, record: RequestRecord) -> list[Translation]:
+        """Translations in the order of the texts; what they cost is added to `record`.
+
+        Raises InvalidRequestError (a pair that no model translates, a detected language that none knows, an option out
+        of bounds), SlowdownError, or what the engine raises. Cancelling stops the work in the engine.
+        """
+        num_characters = task.num_characters
+        detections = await self._detect_sources(task)
+        jobs, firsts = await self._pool.run(num_characters, lambda: self._prepare(task, detections))
+        try:
+            results = await self._run(jobs, firsts, record, accepted=False)
+        except OverloadedError as error:
+            raise SlowdownError(str(error), retry_after_seconds=error.retry_after_seconds) from error
+        seconds = await self._pool.run(
+            num_characters,
+            lambda: [job.retries(found) if job else [] for job, found in zip(jobs, results, strict=True)],
+        )
+        results = await self._run(jobs, seconds, record, accepted=True)
+        texts = await self._pool.run(
+            num_characters,
+            lambda: [
+                job.texts(found) if job else [text] for text, job, found in zip(task.texts, jobs, results, strict=True)
+            ],
+        )
+        return [
+            Translation(found[0], tuple(found[1:]), detected) for found, detected in zip(texts, detections, strict=True)
+        ]
+
+    async def detect(self, text: str, registry: ModelRegistry) -> list[Detection]:
+        """The languages that `text` may be in, best first; one with confidence 0 when there is nothing to go by."""
+        detector = registry.view(make_detector)
+        detections = await self._pool.run(len(text), lambda: detector.detect(text))
+        return detections or [_nothing_detected(registry)]
+
+    async def detect_source(self, text: str, registry: ModelRegistry) -> str:
+        """The language of `text`, which some model must know; UnsupportedLanguageError names one that none does."""
+        return (await self._detect_best(text, registry)).language
+
+    async def _detect_sources(self, task: TranslationTask) -> list[Detection | None]:
+        if task.source != AUTO:
+            return [None] * len(task.texts)
+        return [await self._detect_best(text, task.registry) for text in task.texts]
+
+    async def _detect_best(self, text: str, registry: ModelRegistry) -> Detection:
+        best = (await self.detect(text, registry))[0]
+        return best._replace(language=registry.view(Languages).code(best.language, parameter="source"))
+
+    def _prepare(
+        self, task: TranslationTask, detections: Sequence[Detection | None]
+    ) -> tuple[list[TextJob | None], list[list[DecodingRequest]]]:
+        """A job for each text, None for a text that is in the target language already, and the jobs' requests."""
+        jobs: list[TextJob | None] = []
+        for text, detected in zip(task.texts, detections, strict=True):
+            source = detected.language if detected else task.source
+            model = _choose_model(source, task)
+            if model is None:
+                jobs.append(None)
+                continue
+            job = TextJob(
+                text,
+                source=source,
+                target=task.target,
+                text_format=task.format,
+                model=model,
+                search=task.search,
+                deadline=task.deadline,
+                settings=self._settings,
+            )
+            jobs.append(job)
+        return jobs, [job.requests() if job else [] for job in jobs]
+
+    async def _run(
+        self,
+        jobs: Sequence[TextJob | None],
+        requests: Sequence[Sequence[DecodingRequest]],
+        record: RequestRecord,
+        *,
+        accepted: bool,
+    ) -> list[list[Result]]:
+        """The results of each job. All the sentences for one model go in together, whichever text they are from."""
+        by_model: dict[str, tuple[TranslationModel, list[int]]] = {}
+        for number, job in enumerate(jobs):
+            if job is not None and requests[number]:
+                by_model.setdefault(job.model.name, (job.model, []))[1].append(number)
+        results: list[list[Result]] = [[] for _ in jobs]
+
+        async def run(model: TranslationModel, numbers: list[int]) -> None:
+            flat = await run_in_chunks(
+                model.engine,
+                [request for number in numbers for request in requests[number]],
+                max_waiting_requests=self._settings.max_waiting_requests,
+                max_waiting_tokens=self._settings.max_waiting_tokens,
+                accepted=accepted,
+            )
+            for result in flat:
+                record.add(result, result.hypotheses)
+            remaining = iter(flat)
+            for number in numbers:
+                results[number] = [next(remaining) for _ in requests[number]]
+
+        await run_together([run(model, numbers) for model, numbers in by_model.values()])
+        return results
+
+
+def make_detector(registry: ModelRegistry) -> Detector:
+    """A detector that prefers the languages of the models; take it as `registry.view(make_detector)`."""
+    return Detector(registry.view(Languages).codes)
+
+
+def _nothing_detected(registry: ModelRegistry) -> Detection:
+    """English, as LibreTranslate answers; where no model reads English, the first language that one reads."""
+    codes = registry.view(Languages).codes
+    return Detection("en" if "en" in codes or not codes else min(codes), 0.0)
+
+
+def _choose_model(source: str, task: TranslationTask) -> TranslationModel | None:
+    if source != task.target:
+        return choose_translator(task.registry, source, task.target, task.model_name)
+    if task.model_name is not None:
+        task.registry.by_name(task.model_name)  # a misspelt name is an error also where nothing has to be done
+    return None

@@ -1,0 +1,66 @@
+"""Who may ask: a client within its rate, with an API key where the server asks for one."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+from service.errors import ApiKeyRequiredError, InvalidApiKeyError
+from service.http.rate_limit import RateLimiter
+from service.settings import Settings
+
+KEY_FIELD = "api_key"
+
+
+def admit(request: Request, settings: Settings, limiter: RateLimiter) -> bool:
+    """Count the request and check its key, before anything of its body is read.
+
+    The key is that of the Authorization header, else that of the query string. False where a key is needed and neither
+    has one, so that only the body can. Raises SlowdownError or InvalidApiKeyError.
+    """
+    # First, so that every guess at a key counts.
+    limiter.admit(request.client.host if request.client else "")
+    if not settings.api_keys:
+        return True
+    key = _bearer_token(request) or _query_key(request)
+    if not key:
+        return False
+    _check(key, settings)
+    return True
+
+
+def check_key(key: object, settings: Settings) -> None:
+    """ApiKeyRequiredError without a key, InvalidApiKeyError with one that is not the server's."""
+    if not key:
+        raise ApiKeyRequiredError
+    _check(str(key).encode(), settings)
+
+
+def _check(given: bytes, settings: Settings) -> None:
+    # All are compared, each in constant time: how long it takes says nothing about any of them.
+    matches = [hmac.compare_digest(given, form) for accepted in settings.accepted_keys for form in _spellings(accepted)]
+    if not any(matches):
+        raise InvalidApiKeyError
+
+
+def _spellings(key: str) -> set[bytes]:
+    """The bytes that clients send for a key. Headers have no encoding: most send UTF-8, some Latin-1."""
+    try:
+        return {key.encode(), key.encode("latin-1")}
+    except UnicodeEncodeError:
+        return {key.encode()}
+
+
+def _bearer_token(request: Request) -> bytes:
+    value = next((value for name, value in request.scope["headers"] if name == b"authorization"), b"")
+    scheme, _, token = value.partition(b" ")
+    return bytes(token.strip()) if scheme.lower() == b"bearer" else b""
+
+
+def _query_key(request: Request) -> bytes:
+    query = request.scope["query_string"]
+    if KEY_FIELD.encode() not in query:
+        return b""
+    return next(iter(parse_qs(query.decode("latin-1")).get(KEY_FIELD, ())), "").encode()

@@ -1,0 +1,48 @@
+"""Vectors to JSON bytes, straight from the arrays: as lists of numbers they would cost more than the model.
+
+Numbers are written with as many digits as a float32 needs to come back the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.responses import Response
+
+JSON = "application/json"
+
+_VALUES_AT_A_TIME = 250_000
+
+
+def to_json(value: Any) -> bytes:
+    """`value`, with numpy arrays anywhere in it, as JSON."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def to_base64(vector: NDArray[np.float32]) -> str:
+    """The numbers as little-endian float32, which is how OpenAI's clients read them."""
+    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+
+
+async def list_to_json(vectors: Sequence[NDArray[np.float32]]) -> bytes:
+    """A JSON list of arrays. Long ones are written a piece at a time, and others have their turn in between."""
+    pieces: list[bytes] = []
+    num_values = 0
+    for vector in vectors:
+        if num_values > _VALUES_AT_A_TIME:
+            num_values = 0
+            await asyncio.sleep(0)
+        pieces.append(to_json(vector))
+        num_values += vector.size
+    return b"[" + b",".join(pieces) + b"]"
+
+
+def json_response(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """200 with `body`, which is JSON already."""
+    return Response(body, headers=headers, media_type=JSON)

@@ -1,0 +1,136 @@
+"""The fields of a request, however it was written: JSON, urlencoded form, multipart form, or query string.
+
+LibreTranslate's clients use all four; deep-translator sends a POST whose query string has everything and whose body
+is empty. Fields that nobody knows and explicit nulls are no errors: they are as good as absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from service.errors import (
+    ClientDisconnectedError,
+    InvalidRequestError,
+    MissingParameterError,
+    RequestTimeoutError,
+    StorageFullError,
+    is_full,
+    quoted,
+)
+from service.http.sizes import check_lengths
+
+JSON = "application/json"
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFields:
+    """The fields by name, nulls left out. `is_json` because only JSON can carry a list."""
+
+    values: Mapping[str, Any]
+    is_json: bool
+
+    def require(self, name: str) -> Any:
+        """The value of `name`; MissingParameterError when it is absent, null, "" or []."""
+        value = self.values.get(name)
+        if value is None or value in ("", []):
+            raise MissingParameterError(name)
+        return value
+
+
+async def read_fields(
+    request: Request, *, max_part_bytes: int, timeout_seconds: float, started: float
+) -> RequestFields:
+    """Read the whole request; the body's fields win over those of the query string.
+
+    Raises InvalidRequestError, BodyTooLargeError, RequestTimeoutError when the client is too slow in sending, or
+    ClientDisconnectedError.
+    """
+    try:
+        async with asyncio.timeout(max(0.0, started + timeout_seconds - time.monotonic())):
+            return await _read_fields(request, max_part_bytes)
+    except TimeoutError as error:
+        raise RequestTimeoutError(timeout_seconds) from error
+    except ClientDisconnect as error:
+        raise ClientDisconnectedError from error
+
+
+async def _read_fields(request: Request, max_part_bytes: int) -> RequestFields:
+    query = dict(request.query_params) if request.scope["query_string"] else {}
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type in FORMS:
+        return RequestFields(query | await _read_form(request, max_part_bytes), is_json=False)
+    body = await request.body()
+    if content_type == JSON or content_type.endswith("+json"):
+        values = parse_json_object(body) if body else {}
+        return RequestFields(query | {key: value for key, value in values.items() if value is not None}, is_json=True)
+    if body:
+        raise InvalidRequestError(
+            f"Invalid request: Content-Type {quoted(content_type)!r} is not supported, use {', '.join((JSON, *FORMS))}"
+        )
+    return RequestFields(query, is_json=False)
+
+
+async def _read_form(request: Request, max_part_bytes: int) -> dict[str, str | UploadFile]:
+    try:
+        form = await request.form(max_files=1, max_fields=100, max_part_size=max_part_bytes)
+    except HTTPException as error:
+        raise InvalidRequestError(f"Invalid request: the form cannot be read: {error.detail}") from error
+    except OSError as error:  # an upload of more than a megabyte goes to the temp folder
+        if is_full(error):
+            raise StorageFullError from error
+        raise
+    return dict(form)
+
+
+def parse_json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`; InvalidRequestError for anything else, unpaired surrogates among it."""
+    try:
+        # Decoded here and strictly: json.loads would let encoded surrogates pass.
+        values = json.loads(body.decode("utf-8-sig"))
+        if b"\\u" in body:
+            # JSON can spell half of a character, which no text has; find it here, not in the answer.
+            json.dumps(values, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # UnicodeError and JSONDecodeError are ValueErrors
+        raise InvalidRequestError("Invalid JSON format") from error
+    if not isinstance(values, dict):
+        raise InvalidRequestError("Invalid JSON format")
+    return values
+
+
+def validate(
+    model: type[ModelT], fields: RequestFields, error_class: type[InvalidRequestError] = InvalidRequestError
+) -> ModelT:
+    """The fields as a `model`; `error_class` names the first that does not fit, its value and what is allowed."""
+    check_lengths(model, fields.values, error_class)
+    try:
+        return model.model_validate(dict(fields.values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        name = str(problem["loc"][0]) if problem["loc"] else "request"
+        raise error_class(
+            f"Invalid request: {name} parameter: {problem['msg']}. Given: {quoted(repr(problem['input']))}",
+            parameter=name,
+        ) from error
+
+
+def check_text(fields: RequestFields, name: str) -> str:
+    """A required field that must be a text, such as a language code."""
+    value = fields.require(name)
+    if not isinstance(value, str):
+        raise InvalidRequestError(
+            f"Invalid request: {name} parameter must be a string. Given: {quoted(repr(value))}", parameter=name
+        )
+    return value

@@ -1,0 +1,1 @@
+"""What a loaded model is, the registry, and from a folder of bundles to running models."""

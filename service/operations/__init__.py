@@ -1,0 +1,1 @@
+"""Health, information, metrics, the page, and routes that belong to several heads."""

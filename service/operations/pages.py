@@ -1,0 +1,95 @@
+"""The pages for people: GET / and GET /docs. Neither needs anything from another host."""
+
+from __future__ import annotations
+
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import fastapi_offline
+from fastapi import APIRouter, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+
+from service.heads.head import Panel
+from service.heads.registry import HEADS
+
+router = APIRouter(include_in_schema=False)
+
+# A browser asks whether a file has changed each time: the modules of two releases do not go together.
+_ALWAYS_ASK = {"Cache-Control": "no-cache"}
+_STATIC = Path(str(resources.files("service"))) / "static"
+# The package carries Swagger UI's files; its own factory would add routes and a ReDoc page that we do not want.
+_SWAGGER_UI = Path(fastapi_offline.__file__).parent / "static"
+
+
+_STATUS = Panel(name="status", title="Status", folder=Path(__file__).parent / "panel", place=9)
+PANELS = sorted((*(head.panel for head in HEADS if head.panel is not None), _STATUS), key=lambda panel: panel.place)
+
+
+class _PageFiles(StaticFiles):
+    """The page's own files."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_ALWAYS_ASK)
+        return response
+
+
+def asset_mounts() -> list[BaseRoute]:
+    """Where the pages' scripts and styles are served from."""
+    return [
+        *(
+            Mount(f"/static/panels/{panel.name}", _PageFiles(directory=panel.folder), name=f"panel_{panel.name}")
+            for panel in PANELS
+        ),
+        Mount("/static", _PageFiles(directory=_STATIC), name="static"),
+        Mount("/docs/assets", StaticFiles(directory=_SWAGGER_UI), name="docs_assets"),
+    ]
+
+
+@router.get("/")
+async def index() -> HTMLResponse:
+    """The page: a panel for each head, and one to see how the server does."""
+    return HTMLResponse(_page(), headers=_ALWAYS_ASK)
+
+
+@cache
+def _page() -> str:
+    """The frame with the tabs and panels of the heads; the first is shown until another is asked for."""
+    tabs, sections = [], []
+    for number, panel in enumerate(PANELS):
+        tab_state = 'aria-selected="true"' if number == 0 else 'aria-selected="false" tabindex="-1"'
+        tabs.append(
+            f'  <button type="button" role="tab" id="tab-{panel.name}" aria-controls="panel-{panel.name}" {tab_state}>'
+            f"{escape(panel.title)}</button>"
+        )
+        content = (panel.folder / "panel.html").read_text(encoding="utf-8")
+        sections.append(
+            f'<section role="tabpanel" id="panel-{panel.name}" aria-labelledby="tab-{panel.name}" '
+            f'data-module="static/panels/{panel.name}/panel.js" inert{" hidden" if number else ""}>\n'
+            f"{content}</section>"
+        )
+    frame = (_STATIC / "index.html").read_text(encoding="utf-8")
+    return frame.replace("{{tabs}}", "\n".join(tabs)).replace("{{panels}}", "\n\n".join(sections))
+
+
+@router.get("/docs")
+async def docs(request: Request) -> HTMLResponse:
+    """The API, to read and to try."""
+
+    def asset(path: str) -> str:
+        return str(request.app.url_path_for("docs_assets", path=path))
+
+    return get_swagger_ui_html(
+        openapi_url=str(request.app.openapi_url),
+        title=f"{request.app.title} API",
+        swagger_js_url=asset("swagger-ui-bundle.js"),
+        swagger_css_url=asset("swagger-ui.css"),
+        swagger_favicon_url=asset("favicon.png"),
+    )

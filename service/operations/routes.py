@@ -1,0 +1,65 @@
+"""GET /health, /info and /metrics: for operators, load balancers and Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from service.heads.head import ModelInfo
+from service.heads.registry import COMPANIONS, TASKS, default_model
+from service.http.context import ContextDep
+from service.http.schemas import error_responses
+from service.models.base import LoadedModel
+from service.operations.health import HealthCheck
+from service.operations.schemas import MODEL_SCHEMAS, HealthResponse, InfoResponse, LimitsInfo
+from service.version import version
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health", responses=error_responses(503))
+async def health(context: ContextDep) -> HealthResponse:
+    """200 when every model answers: each one is run for it."""
+    return HealthResponse(status="ok", models=await context.of(HealthCheck).check(context.registry))
+
+
+@router.get("/info")
+async def info(context: ContextDep) -> InfoResponse:
+    """The models, their limits, and the server's, with the fields that TEI's clients read."""
+    settings = context.settings
+    default = default_model(context.registry)
+    return InfoResponse(
+        model_id=default.name,
+        model_sha=default.info.get("sha"),
+        model_dtype=default.precision,
+        served_model_name=default.name,
+        max_concurrent_requests=settings.max_waiting_requests,
+        max_input_length=default.max_input_length,
+        max_batch_tokens=settings.max_batch_tokens,
+        max_batch_requests=settings.max_rows,
+        tokenization_workers=settings.tokenization_workers,
+        version=version(),
+        models=[_model_info(model) for model in context.registry.models],
+        limits=LimitsInfo.model_validate(settings, from_attributes=True),
+        **TASKS[default.task].server_info(default, settings),
+    )
+
+
+def _model_info(model: LoadedModel) -> ModelInfo:
+    fields = {
+        "name": model.name,
+        "task": model.task,
+        "device": model.device,
+        "precision": model.precision,
+        "details": dict(model.info),
+        **TASKS[model.task].info(model),
+    }
+    for companions in COMPANIONS:
+        fields.update(companions.info(model))
+    return MODEL_SCHEMAS[model.task](**fields)
+
+
+@router.get("/metrics", response_class=Response)
+def metrics(context: ContextDep) -> Response:
+    """Prometheus text."""
+    return Response(context.metrics.render(), media_type=CONTENT_TYPE_LATEST)

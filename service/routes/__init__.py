@@ -1,1 +1,0 @@
-"""One file for each resource. `app.py` lists the routers."""
