@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from export.bundle import load_bundle
-from service.engine.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.embedding_engine import EmbeddingEngine
-from service.loading.embedding import embedding_limits
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.encode.embedding_engine import EmbeddingEngine
+from service.heads.embed.load import embedding_limits
 from service.runtime.encoder import OnnxEncoderBackend
 from service.settings import Settings
 

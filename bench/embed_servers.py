@@ -14,7 +14,7 @@ from bench.embed_models import PreparedEncoder, onnx_folder
 from bench.embedding import EngineEncoder
 from bench.http import serving
 from bench.servers import free_port, running
-from service.engine.embedding import EmbeddingRequest
+from service.engine.encode.embedding import EmbeddingRequest
 
 _ROOT = Path(__file__).parent.parent
 

@@ -14,9 +14,9 @@ from bench.embed_models import PreparedEncoder
 from export.bundle import load_bundle
 from model.embedding import input_ids
 from model.tokenizer import Tokenizer
-from service.engine.embedding import EmbeddingRequest
-from service.engine.embedding_engine import EmbeddingEngine
-from service.engine.embedding_line import EmbeddingLimits
+from service.engine.encode.embedding import EmbeddingRequest
+from service.engine.encode.embedding_engine import EmbeddingEngine
+from service.engine.encode.embedding_line import EmbeddingLimits
 from service.runtime.encoder import OnnxEncoderBackend
 
 Vectors = NDArray[np.float32]
@@ -27,7 +27,7 @@ WINDOWS = (256, _MOST_TEXTS)
 """Texts that are tokenised at a time, while earlier ones are computed; that many are sorted by length."""
 
 _BATCH_TOKENS = 512
-"""The server's default on a processor, see service.loading.embedding."""
+"""The server's default on a processor, see service.heads.embed.load."""
 
 
 class TextEncoder(Protocol):

@@ -15,10 +15,10 @@ from typing import Protocol
 
 from bench.decoding import Threads
 from export.bundle import load_bundle
-from service.engine.generation.engine import GenerationEngine
-from service.engine.generation.line import GenerationLimits
-from service.engine.generation.types import GenerationRequest
-from service.runtime.decoder import OnnxGenerationBackend
+from service.engine.decode.engine import DecodingEngine
+from service.engine.decode.line import DecodingLimits
+from service.engine.decode.types import DecodingOptions, DecodingRequest
+from service.runtime.decoder import OnnxDecoderBackend
 
 MAX_ROWS = 32
 """The most streams at a time of one loop of ours, and of one batch of any side."""
@@ -66,17 +66,17 @@ class EngineGenerator:
 
     def __init__(self, bundle: Path, precision: str, threads: Threads) -> None:
         self.precision, self.threads, self.setting = precision, threads, str(threads)
-        self._backend = OnnxGenerationBackend(load_bundle(bundle), precision, num_threads=threads.each)
+        self._backend = OnnxDecoderBackend(load_bundle(bundle), precision, num_threads=threads.each)
         self._engines = [self._engine(threads.workers)]
         self._events = asyncio.new_event_loop()
         self._reader = threading.Thread(target=self._events.run_forever, name="reader", daemon=True)
         self._reader.start()
 
-    def _engine(self, num_loops: int) -> GenerationEngine:
-        limits = GenerationLimits(
+    def _engine(self, num_loops: int) -> DecodingEngine:
+        limits = DecodingLimits(
             max_rows=MAX_ROWS, max_prefix_tokens=1, max_waiting_requests=_MOST_TOKENS, max_waiting_tokens=_MOST_TOKENS
         )
-        engine = GenerationEngine(self._backend, limits, num_loops=num_loops)
+        engine = DecodingEngine(self._backend, limits, num_loops=num_loops)
         engine.start()
         return engine
 
@@ -89,7 +89,7 @@ class EngineGenerator:
         self._engines += engines
         return [partial(self._generate, engine) for engine in engines]
 
-    def _generate(self, engine: GenerationEngine, prompts: Sequence[Prompt]) -> list[Output]:
+    def _generate(self, engine: DecodingEngine, prompts: Sequence[Prompt]) -> list[Output]:
         async def read_all() -> list[Output]:
             return await asyncio.gather(*(_read(engine, prompt) for prompt in prompts))
 
@@ -113,8 +113,9 @@ class BatchCall(Protocol):
     def __call__(self, prompts: Sequence[Prompt]) -> list[Output]: ...
 
 
-async def _read(engine: GenerationEngine, prompt: Prompt) -> Output:
-    request = GenerationRequest(input_ids=prompt.token_ids, max_new_tokens=prompt.max_new_tokens, ignore_eos=True)
+async def _read(engine: DecodingEngine, prompt: Prompt) -> Output:
+    options = DecodingOptions(max_new_tokens=prompt.max_new_tokens)
+    request = DecodingRequest(prompt_ids=prompt.token_ids, options=options, ignore_eos=True)
     token_ids, times = [], []
     async for event in await engine.open(request):
         times.append(time.perf_counter())

@@ -43,6 +43,7 @@ def add_gpu(commands: Any) -> None:
         help="for all parts, after preparation (default: %(default)s)",
     )
     gpu.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each case (default: %(default)s)")
+    gpu.add_argument("--no-cuda-graphs", action="store_true", help="run our steps operator by operator, to compare")
     gpu.add_argument("--cache", type=Path, metavar="FOLDER", help="where models are kept (default: bench/.cache)")
     gpu.add_argument("--prepare", action="store_true", help="make the models and end")
     gpu.add_argument("--json", type=Path, metavar="FILE", help="also write every figure to FILE")
@@ -60,6 +61,7 @@ def run_flags(flags: argparse.Namespace) -> Mapping[str, Any]:
             bundles=flags.bundles,
             minutes=flags.minutes,
             rounds=flags.rounds,
+            cuda_graphs=not flags.no_cuda_graphs,
             json=flags.json,
             cache=flags.cache or GpuOptions.cache,
             prepares_only=flags.prepare,

@@ -16,7 +16,8 @@ from bench.decoding import Settings, Threads
 from bench.embed_load import Ask, http_client
 from bench.ours import EngineDecoder
 from bench.servers import free_port, running
-from model.tokenizer import Tokenizer, language_tag
+from model.tokenizer import Tokenizer
+from model.translation_format import OWN_FORMAT
 
 TEXTS_PER_REQUEST = (1, 16)
 
@@ -83,8 +84,8 @@ def _engine_speed(
     device: str,
 ) -> float:
     tokenizer = Tokenizer.load(bundle / "tokenizer.json")
-    tag, eos_id = tokenizer.token_id(language_tag("de")), tokenizer.token_id("</s>")
-    sources = [(tag, *ids, eos_id) for ids in tokenizer.encode_batch(texts)]
+    bound = OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
+    sources = [bound.source_ids(ids) for ids in tokenizer.encode_batch(texts)]
     decoder = EngineDecoder(bundle, precision, threads, device=device)
     try:
         settings = Settings(1, max_new_tokens)

@@ -18,43 +18,49 @@ from typing import Any
 from export.bundle import Bundle, BundleError, load_bundle
 from model.data import DataError, read_pairs
 from model.evaluation import score
-from model.tokenizer import EOS, Tokenizer, language_tag
-from service.engine.engine import Engine
-from service.engine.types import DecodingOptions, InferenceRequest
-from service.engine.waiting import EngineLimits
-from service.runtime.backend import OnnxBackend
+from model.tokenizer import Tokenizer
+from model.translation_format import BoundFormat
+from service.engine.decode.engine import DecodingEngine
+from service.engine.decode.line import DecodingLimits
+from service.engine.decode.types import DecodingOptions, DecodingRequest
+from service.runtime.decoder import OnnxDecoderBackend
 
 
 def translate(
-    engine: Engine, tokenizer: Tokenizer, texts: Sequence[str], target: str, beam_size: int, length_penalty: float
+    engine: DecodingEngine,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    bound: BoundFormat,
+    beam_size: int,
+    length_penalty: float,
 ) -> list[str]:
     """Translate texts as single sentences; what is beyond the model's positions cannot be read, and is cut off."""
-    limit, longest_output = engine.backend.max_source_tokens, engine.backend.max_target_tokens
-    tag, end = tokenizer.token_id(language_tag(target)), tokenizer.token_id(EOS)
+    limit, longest_output = engine.backend.max_source_tokens, engine.backend.max_total_tokens
     futures = []
-    for ids in tokenizer.encode_batch(texts):
-        source = (tag, *ids[: limit - 2], end)
+    for ids in tokenizer.encode_batch([bound.text_prefix + text for text in texts]):
+        source = bound.source_ids(ids[: limit - bound.num_source_tokens])
         options = DecodingOptions(
             beam_size=beam_size,
             length_penalty=length_penalty,
             max_new_tokens=min(longest_output, max(32, 3 * len(source))),
         )
-        futures.append(engine.submit(InferenceRequest(source, options)))
+        request = DecodingRequest(source_ids=source, prompt_ids=bound.target_ids, options=options)
+        futures.append(engine.submit(request))
     return [tokenizer.decode(future.result().best.token_ids) for future in futures]
 
 
 def evaluate(bundle: Bundle, flags: argparse.Namespace) -> list[dict[str, Any]]:
     """One row for each precision, file and direction, printed as it comes."""
-    if bundle.manifest.languages is None:
+    if bundle.manifest.heads.translate is None:
         raise BundleError(f"bundle {bundle.path} does not translate")
     print(f"{'set':<16}{'pairs':>6}  {'direction':<10}{'precision':<10}{'BLEU':>7}{'chrF':>7}{'sentences/s':>13}")
     rows = []
     for precision in flags.precision or [name for name in bundle.precisions if name != "fp16"]:
-        limits = EngineLimits(max_waiting_requests=1_000_000, max_waiting_tokens=1_000_000_000)
-        engine = Engine(OnnxBackend(bundle, precision), limits, num_loops=flags.loops)
+        limits = DecodingLimits(max_waiting_requests=1_000_000, max_waiting_tokens=1_000_000_000)
+        engine = DecodingEngine(OnnxDecoderBackend(bundle, precision), limits, num_loops=flags.loops)
         engine.start()
         for path in flags.pairs:
-            for direction in bundle.manifest.languages.directions:
+            for direction in bundle.translate.languages.directions:
                 row = _score(bundle, engine, path, direction, flags)
                 rows.append({"precision": precision, **row})
                 print(
@@ -67,14 +73,14 @@ def evaluate(bundle: Bundle, flags: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _score(
-    bundle: Bundle, engine: Engine, path: Path, direction: tuple[str, str], flags: argparse.Namespace
+    bundle: Bundle, engine: DecodingEngine, path: Path, direction: tuple[str, str], flags: argparse.Namespace
 ) -> dict[str, Any]:
-    assert bundle.manifest.languages is not None
-    column = bundle.manifest.languages.codes.index(direction[0])
+    column = bundle.translate.languages.codes.index(direction[0])
     pairs, tokenizer = read_pairs(path).pairs, Tokenizer.load(bundle.tokenizer_path)
     start = time.perf_counter()
     texts = [pair[column] for pair in pairs]
-    hypotheses = translate(engine, tokenizer, texts, direction[1], flags.beam_size, flags.length_penalty)
+    bound = bundle.translate.format.bind(*direction, tokenizer, tokenizer)
+    hypotheses = translate(engine, tokenizer, texts, bound, flags.beam_size, flags.length_penalty)
     seconds = time.perf_counter() - start
     result = score(hypotheses, [pair[1 - column] for pair in pairs])
     return {

@@ -17,7 +17,7 @@ from bench.http import HttpResult, measure_http
 from bench.models import BenchError, Prepared, num_special_tokens, prepare, word
 from bench.ours import EngineDecoder
 from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder
-from model.tokenizer import language_tag
+from model.translation_format import OWN_FORMAT, BoundFormat
 
 PARTS = ("batches", "arrivals", "http")
 
@@ -202,18 +202,22 @@ def random_sources(prepared: Prepared, count: int, lengths: tuple[int, int], see
     """Random words between a language tag and the end token; `lengths` count these two."""
     generator = random.Random(seed)
     config = prepared.checkpoint.config
-    tag = prepared.checkpoint.tokenizer.token_id(language_tag("de"))
+    bound = _bound(prepared)
     return [
-        (
-            tag,
-            *(
+        bound.source_ids(
+            [
                 generator.randrange(num_special_tokens(), config.vocab_size)
-                for _ in range(generator.randint(*lengths) - 2)
-            ),
-            config.eos_id,
+                for _ in range(generator.randint(*lengths) - bound.num_source_tokens)
+            ]
         )
         for _ in range(count)
     ]
+
+
+def _bound(prepared: Prepared) -> BoundFormat:
+    """What stands around a source from English into German."""
+    tokenizer = prepared.checkpoint.tokenizer
+    return OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
 
 
 def random_texts(prepared: Prepared, count: int) -> list[str]:
@@ -225,10 +229,9 @@ def random_texts(prepared: Prepared, count: int) -> list[str]:
 
 def text_sources(prepared: Prepared) -> list[Source]:
     """Everyday English sentences as the model's token ids."""
-    tokenizer, eos_id = prepared.checkpoint.tokenizer, prepared.checkpoint.config.eos_id
-    tag = tokenizer.token_id(language_tag("de"))
+    bound = _bound(prepared)
     texts = SENTENCES.read_text(encoding="utf-8").splitlines()
-    return [(tag, *ids, eos_id) for ids in tokenizer.encode_batch(texts)]
+    return [bound.source_ids(ids) for ids in prepared.checkpoint.tokenizer.encode_batch(texts)]
 
 
 def _describe(prepared: Prepared, sources: Sequence[Source], max_new_tokens: int) -> dict[str, Any]:

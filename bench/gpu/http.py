@@ -14,7 +14,7 @@ from bench.gpu.run import Run
 from bench.http import measure_http, serving
 from bench.models import num_special_tokens, word
 from model.embedding import input_ids
-from service.loading.choices import PRECISIONS
+from service.models.choices import PRECISIONS
 
 _THREADS = Threads(1, 1)
 _TEXTS_PER_REQUEST = (1, 32)

@@ -53,6 +53,7 @@ class GpuOptions:
     bundles: Path = Path("bundles")
     minutes: float = 8.0
     rounds: int = 7
+    cuda_graphs: bool = True
     json: Path | None = None
     cache: Path = CACHE
     prepares_only: bool = False
@@ -74,7 +75,17 @@ def run_gpu(options: GpuOptions) -> dict[str, Any]:
     shares = {part: _SHARES[part] for part in options.parts}
     record = Record(described, options.json, 60 * options.minutes, shares)
     bundles = find_bundles(options.bundles)
-    run = Run(options.device, scale, options.precisions, options.rounds, models, bundles, ceilings, record)
+    run = Run(
+        options.device,
+        scale,
+        options.precisions,
+        options.rounds,
+        models,
+        bundles,
+        ceilings,
+        record,
+        options.cuda_graphs,
+    )
     for part in (part for part in PARTS if part in options.parts):
         record.begin(part)
         try:
@@ -106,7 +117,7 @@ def _describe(options: GpuOptions, models: dict[str, PreparedModel]) -> dict[str
         print("tiny models on the processor: this tries the script, its figures mean nothing")
     if warning := busy_warning(machine["load_average"][0], machine["cores"]):
         print(warning)
-    return {"machine": machine, "gpu": device, "parameters": sizes}
+    return {"machine": machine, "gpu": device, "parameters": sizes, "cuda_graphs": options.cuda_graphs}
 
 
 def _print_ceilings(ceilings: Ceilings) -> None:

@@ -21,8 +21,8 @@ from bench.models import LANGUAGES, export, fingerprint, num_special_tokens, ran
 from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.config import ModelConfig
 from model.embedding import mean_pooled
-from model.tokenizer import language_tag
 from model.transformer import Transformer
+from model.translation_format import OWN_FORMAT
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,9 @@ class PreparedModel:
         chance = np.random.default_rng(_SEED)
         ids = chance.integers(num_special_tokens(), self.config.vocab_size, (num_rows, num_tokens))
         if self.config.architecture == "encoder_decoder":
-            ids[:, 0] = self.checkpoint.tokenizer.token_id(language_tag("de"))
-            ids[:, -1] = self.config.eos_id
+            tokenizer = self.checkpoint.tokenizer
+            bound = OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
+            ids = np.array([bound.source_ids(row[bound.num_source_tokens :]) for row in ids.tolist()])
         return ids
 
 

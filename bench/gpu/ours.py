@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,24 +12,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.decoding import Settings, Source, Threads
+from bench import decoding
+from bench.decoding import Source, Threads
 from bench.ours import EngineDecoder
 from export.bundle import Bundle, load_bundle
-from service.engine.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.embedding_engine import EmbeddingEngine
-from service.engine.embedding_line import EmbeddingLimits
-from service.engine.generation.engine import GenerationEngine
-from service.engine.generation.line import GenerationLimits
-from service.engine.generation.types import GenerationRequest
-from service.engine.waiting import EngineLimits
-from service.runtime.decoder import OnnxGenerationBackend
+from service.engine.decode.engine import DecodingEngine
+from service.engine.decode.types import DecodingOptions, DecodingRequest
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.encode.embedding_engine import EmbeddingEngine
+from service.heads.embed.load import embedding_limits
+from service.heads.generate.load import generation_limits
+from service.heads.translate.load import translation_limits
+from service.models.choices import Device
+from service.runtime.decoder import OnnxDecoderBackend
 from service.runtime.encoder import OnnxEncoderBackend
+from service.runtime.step_graphs import ObserveRun, Run
+from service.settings import Settings
 
-_ROWS = 64
 _MANY = 1 << 20
-_ON_CUDA = {"translate_overhead": 1024, "embed_overhead": 1024, "batch_tokens": 16_384, "prompt_tokens": 4096}
-_ON_CPU = {"translate_overhead": 24, "embed_overhead": 12, "batch_tokens": 1024, "prompt_tokens": 256}
-"""The server's own, see service.loading."""
+_CACHE_BYTES = 1 << 40
 
 Tokens = list[list[int]]
 
@@ -36,39 +38,55 @@ Writer = Callable[[Sequence[Source], int, int], Tokens]
 """The outputs of some sources, with a beam of so many, and so many tokens each at most."""
 
 
-def _defaults(device: str) -> dict[str, int]:
-    return _ON_CUDA if device == "cuda" else _ON_CPU
+class Steps:
+    """How the decoder steps of an engine ran on a device, where they are recorded as CUDA graphs."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Run] = Counter()
+
+    def observer(self, device: str, *, cuda_graphs: bool) -> ObserveRun | None:
+        """What a backend is given; None where steps are not to be recorded."""
+        return self._count if device == "cuda" and cuda_graphs else None
+
+    def _count(self, run: Run) -> None:
+        self.counts[run] += 1
 
 
-def open_translator(bundle: Path, precision: str, device: str, num_rows: int) -> EngineDecoder:
-    """An engine that has room for `num_rows` rows."""
-    limits = EngineLimits(
-        max_rows=max(_ROWS, num_rows),
-        max_waiting_requests=_MANY,
-        max_waiting_tokens=_MANY,
-        overhead_tokens=_defaults(device)["translate_overhead"],
-    )
-    return EngineDecoder(bundle, precision, Threads(1, 1), limits, device)
+def _settings(num_rows: int = 0) -> Settings:
+    """The server's, with as many rows as a case has, where that is more, and a queue for all that is asked at once."""
+    settings = Settings(max_waiting_requests=_MANY, max_waiting_tokens=_MANY)
+    return settings.model_copy(update={"max_rows": max(settings.max_rows, num_rows)})
+
+
+def _device(device: str) -> Device:
+    return "cuda" if device == "cuda" else "cpu"
+
+
+def open_translator(
+    bundle: Path, precision: str, device: str, num_rows: int, observe: ObserveRun | None = None
+) -> EngineDecoder:
+    """An engine with the server's limits that has room for `num_rows` rows."""
+    limits = translation_limits(_settings(num_rows), _device(device), _CACHE_BYTES)
+    return EngineDecoder(bundle, precision, Threads(1, 1), limits, device, observe)
 
 
 def translate(decoder: EngineDecoder, sources: Sequence[Source], beam_size: int, num_new_tokens: int) -> Tokens:
     """The best output of each source."""
-    return decoder.tokens(decoder.job(sources, Settings(beam_size, num_new_tokens))())
+    return decoder.tokens(decoder.job(sources, decoding.Settings(beam_size, num_new_tokens))())
 
 
 class Generator:
     """Streams, read token by token as a server reads them; ends count as tokens."""
 
-    def __init__(self, bundle: Path, precision: str, device: str, num_rows: int) -> None:
-        limits = GenerationLimits(
-            max_rows=max(_ROWS, num_rows),
-            max_waiting_requests=_MANY,
-            max_waiting_tokens=_MANY,
-            max_cached_tokens=_MANY,
-            max_batch_tokens=_defaults(device)["prompt_tokens"],
-            max_prefix_tokens=1,  # else only the first round would read its prompts
-        )
-        self.engine = GenerationEngine(OnnxGenerationBackend(load_bundle(bundle), precision, device), limits)
+    def __init__(
+        self, bundle: Path, precision: str, device: str, num_rows: int, observe: ObserveRun | None = None
+    ) -> None:
+        loaded = load_bundle(bundle)
+        backend = OnnxDecoderBackend(loaded, precision, device, observe=observe)
+        # No prefixes are kept: else only the first round would read its prompts.
+        settings = _settings(num_rows).model_copy(update={"max_prefix_tokens": 1})
+        limits = generation_limits(settings, _device(device), backend.max_total_tokens, _CACHE_BYTES, loaded.name)
+        self.engine = DecodingEngine(backend, limits)
         self.engine.start()
         self._events = asyncio.new_event_loop()
 
@@ -79,7 +97,8 @@ class Generator:
         return list(await asyncio.gather(*(self._one(prompt, num_new_tokens) for prompt in prompts)))
 
     async def _one(self, prompt: Sequence[int], num_new_tokens: int) -> list[int]:
-        request = GenerationRequest(input_ids=tuple(prompt), max_new_tokens=num_new_tokens, ignore_eos=True)
+        options = DecodingOptions(max_new_tokens=num_new_tokens)
+        request = DecodingRequest(prompt_ids=tuple(prompt), options=options, ignore_eos=True)
         return [event.token_id async for event in await self.engine.open(request)]
 
     def close(self) -> None:
@@ -88,14 +107,16 @@ class Generator:
 
 
 @contextmanager
-def writer(bundle: Bundle, precision: str, device: str, num_rows: int) -> Iterator[Writer]:
+def writer(
+    bundle: Bundle, precision: str, device: str, num_rows: int, observe: ObserveRun | None = None
+) -> Iterator[Writer]:
     """What makes whole outputs with a bundle that translates or continues, for as long as the context lasts."""
     side: EngineDecoder | Generator
     if bundle.config.architecture == "encoder_decoder":
-        side = decoder = open_translator(bundle.path, precision, device, num_rows)
+        side = decoder = open_translator(bundle.path, precision, device, num_rows, observe)
         write: Writer = partial(translate, decoder)
     else:
-        side = generator = Generator(bundle.path, precision, device, num_rows)
+        side = generator = Generator(bundle.path, precision, device, num_rows, observe)
 
         def write(sources: Sequence[Source], beam_size: int, num_new_tokens: int) -> Tokens:
             assert beam_size == 1, "streams are not searched"
@@ -112,8 +133,7 @@ class Embedder:
 
     def __init__(self, bundle: Path, precision: str, device: str) -> None:
         backend = OnnxEncoderBackend(load_bundle(bundle), precision, device)
-        batch_tokens = max(_defaults(device)["batch_tokens"], backend.max_input_tokens)
-        limits = EmbeddingLimits(batch_tokens, _MANY, _MANY, _defaults(device)["embed_overhead"])
+        limits = embedding_limits(_settings(), _device(device), backend.max_input_tokens, bundle.name)
         self.engine = EmbeddingEngine(backend, limits)
         self.engine.start()
         self._events = asyncio.new_event_loop()

@@ -11,12 +11,12 @@ import numpy as np
 from bench.batches import compare_tokens
 from bench.decoding import Source
 from bench.gpu.graphs import Array, OpenGraph, Outputs, run_attention, run_graphs
-from bench.gpu.ours import writer
+from bench.gpu.ours import Steps, writer
 from bench.gpu.run import Run
 from bench.translate import SENTENCES
 from export.bundle import Bundle, load_bundle
 from export.comparison import TOLERANCES, Differences, check_values
-from model.tokenizer import EOS, Tokenizer, language_tag
+from model.tokenizer import Tokenizer
 from service.runtime.graphs import open_session
 
 _BEAMS = (1, 4)
@@ -70,7 +70,7 @@ def _variants(run: Run) -> list[Variant]:
 def _texts(run: Run, bundle: Bundle) -> Texts:
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()[: run.scale.num_sentences]
     tokenizer, config = Tokenizer.load(bundle.tokenizer_path), bundle.config
-    longest = min(run.scale.sentence_tokens, bundle.manifest.limits.max_source_tokens) - 2
+    longest = min(run.scale.sentence_tokens, config.max_seq_len) - 2
     if config.architecture == "encoder":
         return Texts([tuple(row.ids[:longest]) for row in tokenizer.encodings(lines)], [[] for _ in lines])
     rows = [row[:longest] for row in tokenizer.encode_batch(lines)]
@@ -78,10 +78,9 @@ def _texts(run: Run, bundle: Bundle) -> Texts:
         shortest = min(len(row) for row in rows)
         sources = [tuple(row[:shortest]) for row in rows]
         return Texts(sources, _write(bundle, sources, run.scale.sentence_tokens))
-    languages = bundle.manifest.languages
-    assert languages is not None
-    tag, end = tokenizer.token_id(language_tag(languages.directions[0][1])), tokenizer.token_id(EOS)
-    sources = [(tag, *row, end) for row in rows]
+    head = bundle.translate
+    bound = head.format.bind(*head.languages.directions[0], tokenizer, tokenizer)
+    sources = [bound.source_ids(row) for row in rows]
     return Texts(sources, _write(bundle, sources, run.scale.sentence_tokens))
 
 
@@ -139,9 +138,10 @@ def _compare_texts(run: Run, bundle: Bundle, variant: Variant, texts: Texts) -> 
     """Whole outputs, each side with its own engine; embeddings are compared above, since no engine changes them."""
     if bundle.config.architecture == "encoder":
         return
+    observe = Steps().observer(run.device, cuda_graphs=run.cuda_graphs)
     beams = _BEAMS if bundle.config.architecture == "encoder_decoder" else _BEAMS[:1]
     with (
-        writer(bundle, variant.precision, run.device, _ROWS) as ours,
+        writer(bundle, variant.precision, run.device, _ROWS, observe) as ours,
         writer(bundle, "fp32", "cpu", _ROWS) as theirs,
     ):
         for beam_size in beams:

@@ -24,6 +24,8 @@ class Run:
     bundles: Sequence[Path]
     ceilings: Ceilings
     record: Record
+    cuda_graphs: bool = True
+    """Whether our steps are recorded as CUDA graphs, on a device."""
 
     def chosen(self, models: Mapping[str, object]) -> list[PreparedModel]:
         """Those of `models` that were prepared, in their order."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench.batches import compare_tokens
 from bench.decoding import Source
 from bench.gpu.models import PreparedModel
-from bench.gpu.ours import Embedder, Generator, Tokens, open_translator, translate
+from bench.gpu.ours import Embedder, Generator, Steps, Tokens, open_translator, translate
 from bench.gpu.run import Run
 from bench.gpu.work import Work, encoder_work, step_work
 from bench.peers.torch_sides import TorchEncoder, TorchGenerator, TorchTranslator
@@ -40,7 +40,9 @@ def measure_translate(run: Run) -> None:
     num_rows = max(scale.batch_sizes) * max(scale.beam_sizes)
     for precision, model in _cases(run, run.chosen(scale.translate)):
         with ExitStack() as stack:
-            decoder = open_translator(model.bundle, precision, run.device, num_rows)
+            runs = Steps()
+            observe = runs.observer(run.device, cuda_graphs=run.cuda_graphs)
+            decoder = open_translator(model.bundle, precision, run.device, num_rows, observe)
             stack.callback(decoder.close)
             peer = model.torch_model(precision, run.device)
             for beam in scale.beam_sizes:
@@ -52,7 +54,7 @@ def measure_translate(run: Run) -> None:
                     work = step_work(peer, precision, batch * beam, scale.target_tokens / 2, batch, scale.source_tokens)
                     case = {"model": model.name, "precision": precision, "beam": beam, "batch": batch}
                     ours = partial(translate, decoder, _rows(ids), beam)
-                    _measure_steps(run, case, ours, factories, scale.target_tokens, work)
+                    _measure_steps(run, case, ours, factories, scale.target_tokens, work, runs)
 
 
 def measure_generate(run: Run) -> None:
@@ -60,7 +62,9 @@ def measure_generate(run: Run) -> None:
     scale = run.scale
     for precision, model in _cases(run, run.chosen(scale.generate)):
         with ExitStack() as stack:
-            generator = Generator(model.bundle, precision, run.device, max(scale.num_streams))
+            runs = Steps()
+            observe = runs.observer(run.device, cuda_graphs=run.cuda_graphs)
+            generator = Generator(model.bundle, precision, run.device, max(scale.num_streams), observe)
             stack.callback(generator.close)
             peer = model.torch_model(precision, run.device)
             for batch in scale.num_streams:
@@ -70,7 +74,7 @@ def measure_generate(run: Run) -> None:
                 }
                 work = step_work(peer, precision, batch, scale.prompt_tokens + scale.new_tokens / 2)
                 case = {"model": model.name, "precision": precision, "batch": batch}
-                _measure_steps(run, case, partial(generator, _rows(ids)), factories, scale.new_tokens, work)
+                _measure_steps(run, case, partial(generator, _rows(ids)), factories, scale.new_tokens, work, runs)
 
 
 def measure_embed(run: Run) -> None:
@@ -101,6 +105,7 @@ def _measure_steps(
     factories: Mapping[str, Callable[[], Write]],
     num_tokens: int,
     work: Work,
+    runs: Steps,
 ) -> None:
     """Whole outputs give tokens a second; what they take beyond outputs of one token gives a step's milliseconds."""
     with _sides(run, case, ours, factories) as sides:
@@ -116,6 +121,7 @@ def _measure_steps(
         if "eager" in outputs:
             agreement = compare_tokens(outputs[OURS], outputs["eager"], case["precision"], case.get("beam", 1))
             row["equal"] = agreement.equal_tokens
+        row["steps_so_far"] = dict(runs.counts)
         run.record.add(row)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.bundle import Bundle
-from service.runtime.backend import OnnxBackend
-from service.runtime.decoder import OnnxGenerationBackend
+from service.runtime.decoder import OnnxDecoderBackend
 from service.runtime.encoder import OnnxEncoderBackend
 
 
@@ -43,7 +42,7 @@ def _generate(
     bundle: Bundle, precision: str, device: str, ids: NDArray[np.int64], capacity: int
 ) -> Callable[[], object]:
     num_rows, length = ids.shape
-    table = OnnxGenerationBackend(bundle, precision, device).new_table(num_rows)
+    table = OnnxDecoderBackend(bundle, precision, device).new_table(num_rows)
     table.reserve(num_rows, capacity)
     start, last = np.zeros(num_rows, np.int64), np.full(num_rows, length - 1)
     table.advance(0, ids, start, last, 1, wants_logits=False)
@@ -53,9 +52,10 @@ def _generate(
 
 def _translate(bundle: Bundle, precision: str, device: str, ids: NDArray[np.int64]) -> Callable[[], object]:
     num_rows, length = ids.shape
-    table = OnnxBackend(bundle, precision, device).new_table(num_rows, 1)
+    table = OnnxDecoderBackend(bundle, precision, device).new_table(num_rows, 1)
     table.encode(ids, np.full(num_rows, length), range(num_rows))
-    for place in range(length):
-        table.step(ids[:, place], np.full(num_rows, place))
-    entering, last = ids[:, -1].copy(), np.full(num_rows, length - 1)
-    return lambda: table.step(entering, last)
+    start, last = np.zeros(num_rows, np.int64), np.full(num_rows, length - 1)
+    rows = np.arange(num_rows)
+    table.advance(0, ids, start, rows * length + last, 1, wants_logits=False)
+    entering = ids[:, -1:].copy()
+    return lambda: table.advance(0, entering, last, rows, 1, wants_logits=False)
