@@ -15,8 +15,8 @@ from langchain_openai import OpenAIEmbeddings
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
-from service.engine.observer import NullObserver
-from service.loading import load_models
+from service.engine.core.observer import NullObserver
+from service.heads.registry import load_models
 from service.settings import Settings
 from tests.service.conftest import Running, running
 from tests.service.runtime.embedding_bundles import MAX_TOKENS, export_encoder, make_encoder

@@ -23,10 +23,10 @@ from model.tokenizer import Tokenizer, train
 from model.training.config import CausalLmConfig
 from model.training.reports import Progress
 from model.transformer import Transformer
-from service.engine.observer import NullObserver
-from service.generation.detokenizer import Detokenizer
-from service.generation.pieces import TokenPieces
-from service.loading import load_models
+from service.engine.core.observer import NullObserver
+from service.heads.generate.detokenizer import Detokenizer
+from service.heads.generate.pieces import TokenPieces
+from service.heads.registry import load_models
 from service.settings import Settings
 from tests.model.training.text_samples import text_config, text_trainer
 from tests.service.conftest import Running, running, wait_until

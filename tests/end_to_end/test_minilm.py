@@ -20,7 +20,7 @@ from model.embedding import embed_texts, input_ids
 from model.importing.convert import import_checkpoint
 from model.tokenizer import Tokenizer
 from service.app import create_app
-from service.loading import load_models
+from service.heads.registry import load_models
 from service.settings import Settings
 from tests.end_to_end.sentences import varied_sentences
 
@@ -126,14 +126,14 @@ def test_the_bundle_embeds_as_sentence_transformers_does(
 
 
 def test_the_manifest_tells_how_near_each_precision_comes(bundle: Path) -> None:
-    manifest = load_bundle(bundle).manifest
-    assert manifest.embedding is not None
-    assert (manifest.embedding.pooling, manifest.embedding.max_input_tokens) == ("mean", MAX_INPUT_TOKENS)
+    loaded = load_bundle(bundle)
+    manifest = loaded.manifest
+    assert (loaded.embed.pooling, loaded.embed.max_input_tokens) == ("mean", MAX_INPUT_TOKENS)
     fp32, int8 = (manifest.parity[name].smallest_cosine for name in ("fp32", "int8"))
     assert fp32 is not None
     assert int8 is not None
     assert 0.99 <= int8 < 0.99999 <= fp32
-    assert manifest.weights["source"]["model_type"] == "bert"
+    assert manifest.card["source"]["model_type"] == "bert"
 
 
 TIMEPIECES = (

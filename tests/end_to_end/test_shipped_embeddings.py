@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 
 from service.app import create_app
-from service.loading import load_models
+from service.heads.registry import load_models
 from service.settings import Settings
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "embed-en-de"

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.app import create_app
-from service.loading import load_models
+from service.heads.registry import load_models
 from service.settings import Settings
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "generate-en"

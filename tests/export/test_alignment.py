@@ -10,32 +10,36 @@ import pytest
 from pydantic import ValidationError
 
 from export.bundle import load_bundle
-from export.convert import ExportError, ExportOptions, export_bundle
-from export.manifest import MANIFEST_NAME, Alignment, Manifest
+from export.convert import ExportOptions, export_bundle
+from export.description import ExportError
+from export.heads import Alignment
+from export.manifest import MANIFEST_NAME, Manifest
 from model.checkpoint import Checkpoint
 
 
 def manifest_with(bundle_folder: Path, alignment: dict[str, Any]) -> Manifest:
     values = json.loads((bundle_folder / MANIFEST_NAME).read_text("utf-8"))
-    return Manifest.model_validate(values | {"alignment": alignment})
+    values["heads"]["translate"]["alignment"] = alignment
+    return Manifest.model_validate(values)
 
 
 def test_the_checkpoints_alignment_is_in_the_manifest(with_attention: tuple[Checkpoint, Path]) -> None:
     checkpoint, folder = with_attention
-    manifest = load_bundle(folder).manifest
-    assert manifest.alignment == Alignment(layer=0, head=1, shifted=True, aggregate="none", error_rate=0.25)
-    assert checkpoint.metadata["alignment"] == manifest.alignment.model_dump()
-    assert "alignment" not in manifest.weights
+    bundle = load_bundle(folder)
+    alignment = bundle.translate.alignment
+    assert alignment == Alignment(layer=0, head=1, shifted=True, aggregate="none", error_rate=0.25)
+    assert checkpoint.metadata["alignment"] == alignment.model_dump()
+    assert "alignment" not in bundle.manifest.card
 
 
 def test_a_bundle_without_alignment_says_so(bundle_folder: Path) -> None:
-    assert load_bundle(bundle_folder).manifest.alignment is None
+    assert load_bundle(bundle_folder).translate.alignment is None
 
 
 def test_an_alignment_that_cannot_be_read_stops_the_export(checkpoint: Checkpoint, tmp_path: Path) -> None:
     metadata = checkpoint.metadata | {"alignment": {"layer": -1}}
     faulty = Checkpoint(checkpoint.model, checkpoint.tokenizer, metadata)
-    with pytest.raises(ExportError, match="the alignment section of the checkpoint"):
+    with pytest.raises(ExportError, match=r"metadata.json: (.|\n)*translate\.alignment\.layer"):
         export_bundle(faulty, tmp_path / "faulty", ExportOptions(precisions=("fp32",)))
 
 

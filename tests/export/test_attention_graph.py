@@ -14,7 +14,7 @@ from export.bundle import load_bundle
 from export.convert import ExportOptions, export_bundle
 from model.checkpoint import Checkpoint
 from model.tokenizer import Tokenizer
-from service.engine.attention import AttentionRequest
+from service.engine.encode.attention import AttentionRequest
 from service.runtime.attention import OnnxAttentionBackend
 from tests.export.models import make_model
 from tests.export.test_convert import external_places, graphs_of

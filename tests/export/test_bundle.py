@@ -32,10 +32,13 @@ def test_load_bundle_gives_paths_and_configuration(bundle_folder: Path) -> None:
     assert bundle.graph_path("int8", "decoder").is_file()
     assert bundle.tokenizer_path.is_file()
     assert bundle.config.d_model == 16
-    assert bundle.manifest.languages is not None
-    assert bundle.manifest.languages.directions == (("en", "de"), ("de", "en"))
+    assert bundle.translate.languages.directions == (("en", "de"), ("de", "en"))
     assert bundle.manifest.training == {"bleu": 12.5}
-    assert bundle.manifest.weights["licence"] == "CC-BY-2.0"
+    assert bundle.manifest.card["licence"] == "CC-BY-2.0"
+    stored = {name: (spec.storage, spec.dtype) for name, spec in bundle.manifest.weights.items()}
+    assert stored == {"weights.bin": ("cast", "float16"), "weights.int4.bin": ("quantised", "int4")}
+    with pytest.raises(BundleError, match="has no head 'embed', only translate"):
+        bundle.embed  # noqa: B018
 
 
 def test_unknown_precision_names_those_there_are(bundle_folder: Path) -> None:
@@ -74,11 +77,17 @@ def test_link_out_of_the_bundle_is_refused(copy_of_bundle: Callable[[], Path], t
         load_bundle(folder)
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, "2", None, True])
+def test_the_format_before_is_refused_with_the_command_that_upgrades_it(copy_of_bundle: Callable[[], Path]) -> None:
+    folder = edited(copy_of_bundle(), lambda values: values.update(format_version=2))
+    with pytest.raises(BundleError, match=f"reads 3: upgrade it with `python -m export upgrade {folder}`"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, "3", None, True])
 def test_unknown_format_version_is_refused(copy_of_bundle: Callable[[], Path], version: object) -> None:
     folder = edited(copy_of_bundle(), lambda values: values.update(format_version=version))
     with pytest.raises(
-        BundleError, match=f"format_version {version!r}, this version of polyhead reads 2; export it again"
+        BundleError, match=f"format_version {version!r}, this version of polyhead reads 3; export it again"
     ):
         load_bundle(folder)
 
@@ -92,13 +101,34 @@ def _escape(path: str) -> Edit:
     [
         (lambda values: values["precisions"]["int8"]["graphs"].pop("decoder"), "precision int8 has no graph 'decoder'"),
         (lambda values: values["precisions"].clear(), "precisions: Dictionary should have at least 1 item"),
-        (lambda values: values["files"].pop("tokenizer.json"), r"files does not list the tokenizer tokenizer\.json"),
+        (lambda values: values["files"].pop("tokenizer.json"), r"files does not list tokenizer\.json, a tokenizer"),
+        (lambda values: values["files"].pop("weights.bin"), r"files does not list weights\.bin, a weights file"),
         (lambda values: values["files"].pop("decoder.fp16.onnx"), r"does not list decoder\.fp16\.onnx"),
         (lambda values: values["model"].update(num_heads=3), "d_model 16 is not a multiple of num_heads 3"),
-        (lambda values: values.update(languages=None), "languages is missing"),
-        (lambda values: values["languages"].update(codes=["de"]), r"directions use en, which codes \(de\) do not list"),
-        (lambda values: values.update(task="paint"), "task: Input should be"),
-        (lambda values: values.update(tokenizer="../tokenizer.json"), "must be a relative path inside the bundle"),
+        (lambda values: values["heads"]["translate"].pop("languages"), "translate.languages: Field required"),
+        (
+            lambda values: values["heads"]["translate"]["languages"].update(codes=["de"]),
+            r"directions use en, which codes \(de\) do not list",
+        ),
+        (
+            lambda values: values["heads"]["translate"]["graphs"].pop("encoder"),
+            "heads.translate: graphs does not say which graph is the encoder",
+        ),
+        (
+            lambda values: values["heads"]["translate"]["decoding"].update(suppressed_token_ids=[5, 10**6]),
+            "decoding.suppressed_token_ids has 1000000, the vocabulary has 301 tokens",
+        ),
+        (
+            lambda values: values["heads"].update(embed={"graphs": {}, "pooling": "cls", "max_input_tokens": 8}),
+            "heads.embed: architecture is 'encoder_decoder', it must be",
+        ),
+        (lambda values: values.update(heads={"paint": {}}), "heads: .*are paint; this version serves translate, embed"),
+        (lambda values: values.update(min_onnxruntime="newest"), "min_onnxruntime: String should match"),
+        (lambda values: values["tokenizers"].update(source=values["tokenizers"]["shared"]), "it must be shared, or"),
+        (
+            lambda values: values["tokenizers"]["shared"].update(file="../tokenizer.json"),
+            "must be a relative path inside the bundle",
+        ),
         (_escape("../../etc/passwd"), "must be a relative path inside the bundle"),
         (_escape("/etc/passwd"), "must be a relative path inside the bundle"),
         (_escape("a\\..\\b"), "must be a relative path inside the bundle"),
@@ -133,8 +163,12 @@ def test_folder_without_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_fields_of_a_later_exporter_are_ignored(copy_of_bundle: Callable[[], Path]) -> None:
-    folder = edited(copy_of_bundle(), lambda values: values.update(colour="green"))
-    assert load_bundle(folder).name == "tiny"
+    def add(values: dict[str, Any]) -> None:
+        values["colour"] = "green"
+        values["heads"]["paint"] = {"graphs": {"encoder": "encoder", "head": "paint"}}
+
+    folder = edited(copy_of_bundle(), add)
+    assert list(load_bundle(folder).manifest.heads.present()) == ["translate"]
 
 
 def test_find_bundles_looks_one_level_deep(tmp_path: Path) -> None:
@@ -153,3 +187,44 @@ def test_reading_a_bundle_imports_neither_torch_nor_onnx() -> None:
     program = "import sys, export.bundle; print([m for m in ('torch', 'onnx', 'onnxruntime') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_weights_that_files_does_not_list_are_refused(copy_of_bundle: Callable[[], Path]) -> None:
+    """Neither `files` nor `weights` names them, the graphs do: they could be changed unseen."""
+
+    def hide(values: dict[str, Any]) -> None:
+        values["files"].pop("weights.bin")
+        values["weights"].pop("weights.bin")
+
+    folder = edited(copy_of_bundle(), hide)
+    with pytest.raises(BundleError, match=r"encoder\.fp16\.onnx takes weights from 'weights\.bin', which files"):
+        load_bundle(folder)
+
+
+def test_a_manifest_that_is_a_link_out_of_the_bundle_is_refused(
+    copy_of_bundle: Callable[[], Path], tmp_path: Path
+) -> None:
+    folder = copy_of_bundle()
+    (folder / MANIFEST_NAME).rename(tmp_path / "elsewhere.json")
+    (folder / MANIFEST_NAME).symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(BundleError, match=r"manifest\.json is a link that leaves the bundle"):
+        load_bundle(folder)
+
+
+def test_a_bundle_behind_a_link_is_read(copy_of_bundle: Callable[[], Path], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(copy_of_bundle())
+    assert load_bundle(tmp_path / "link").name == "tiny"
+
+
+@pytest.mark.parametrize(("digits", "message"), [(5000, "is not JSON"), (4000, r"has format_version 3+\.\.\.3+, this")])
+def test_a_version_of_very_many_digits_is_refused(
+    copy_of_bundle: Callable[[], Path], digits: int, message: str
+) -> None:
+    folder = copy_of_bundle()
+    path = folder / MANIFEST_NAME
+    path.write_text(
+        path.read_text("utf-8").replace('"format_version": 3', f'"format_version": {"3" * digits}'), "utf-8"
+    )
+    with pytest.raises(BundleError, match=message) as caught:
+        load_bundle(folder)
+    assert len(str(caught.value)) < 1000

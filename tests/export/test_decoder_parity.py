@@ -28,6 +28,26 @@ LLAMA: dict[str, Any] = DECODER | {
     "scale_embeddings": False,
     "tied_embeddings": False,
 }
+T5: dict[str, Any] = {
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "positions": "none",
+    "relative_bias": "shared",
+    "relative_buckets": 8,
+    "relative_max_distance": 12,
+    "attention_scale": 1.0,
+    "head_dim": 6,
+    "norm": "rms",
+    "query_key_value_bias": False,
+    "attention_output_bias": False,
+    "feed_forward_bias": False,
+    "activation": "gelu_tanh",
+    "gated_feed_forward": True,
+    "scale_embeddings": False,
+    "scale_projection": True,
+    "final_bias": False,
+}
+MARIAN: dict[str, Any] = {"norm_order": "post", "activation": "silu", "sinusoids": "halves"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama": LLAMA,
     "bias-tied": LLAMA | {"query_key_value_bias": True, "tied_embeddings": True},
@@ -36,6 +56,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gpt2": DECODER | {"positions": "learned", "activation": "gelu_tanh", "final_bias": False},
     "rotary-post": DECODER | {"positions": "rotary", "norm_order": "post", "query_key_norm": True},
     "gelu-gate": DECODER | {"activation": "gelu_tanh", "gated_feed_forward": True, "head_dim": 5},
+    "t5": T5,
+    "umt5": T5 | {"relative_bias": "per_layer", "tied_embeddings": False, "scale_projection": False},
+    "marian": MARIAN,
+    "m2m100": MARIAN | {"norm_order": "pre", "sinusoids": "tensor2tensor", "position_offset": 2, "final_bias": False},
+    "bart": MARIAN
+    | {"positions": "learned", "sinusoids": "interleaved", "embedding_norm": True, "source_embedding": "own_positions"},
+    "two-vocabularies": MARIAN | {"source_embedding": "own", "source_vocab_size": 29},
+    "windows": DECODER | {"attention_window": 3, "windowed_layers": (1,), "relative_bias": "shared"},
     "encoder-decoder": LLAMA | {"architecture": "encoder_decoder", "num_encoder_layers": 1},
 }
 
@@ -49,7 +77,7 @@ def test_every_option_survives_the_export(tmp_path: Path, options: dict[str, Any
     assert report.token_agreement == report.sentence_agreement == 1.0
 
 
-@pytest.mark.parametrize("name", ["llama", "head-norm", "gelu-gate"])
+@pytest.mark.parametrize("name", ["llama", "head-norm", "gelu-gate", "t5", "two-vocabularies"])
 def test_int8_stays_near(tmp_path: Path, name: str) -> None:
     model, precision = exported(tmp_path, make_model, "int8", **OPTIONS[name])
     report = check_parity(model, tmp_path, "int8", precision, 16)

@@ -18,8 +18,9 @@ from hypothesis.extra.numpy import arrays
 from export import equalize as equalizing
 from export.calibration import TEXTS, Range, channel_ranges, text_ids
 from export.cli import main
-from export.convert import ExportError, ExportOptions, export_bundle
+from export.convert import ExportOptions, export_bundle
 from export.derived import constant, produced_by
+from export.description import ExportError
 from export.equalize import NUM_SPLITS, equalize, equalizing_factors, split_plan
 from export.projections import part_projections
 from export.quantize import quantize
@@ -65,7 +66,9 @@ def embeddings(graph: ir.Model, model: Transformer, folder: Path, rows: list[lis
     bind_weights(graph, stored(model), file)
     ir.save(graph, folder / "encoder.onnx")
     file.save()
-    session = ort.InferenceSession(folder / "encoder.onnx", disabled_optimizers=SLOW_FUSIONS)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")  # as the server has it: no sum saturates
+    session = ort.InferenceSession(folder / "encoder.onnx", options, disabled_optimizers=SLOW_FUSIONS)
     ids = np.array(rows)
     inputs = {"input_ids": ids, "lengths": np.full(len(ids), ids.shape[1]), "token_type_ids": np.zeros_like(ids)}
     found: np.ndarray = session.run(["embeddings"], {spec.name: inputs[spec.name] for spec in session.get_inputs()})[0]

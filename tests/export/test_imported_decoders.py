@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from export.bundle import load_bundle
-from export.convert import ExportError, ExportOptions, export_bundle
+from export.convert import ExportOptions, export_bundle
+from export.description import ExportError
 from export.session import GraphSession
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.importing.convert import import_checkpoint
@@ -63,13 +64,13 @@ def test_bundle_continues_as_transformers_does(model_type: str, options: dict[st
         expected = theirs(input_ids=torch.tensor([PROMPT])).logits[:, -1].numpy()
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
     assert continuation == greedy_theirs(theirs, PROMPT, 64)
-    assert manifest.task == "generate"
-    assert manifest.languages is not None
-    assert manifest.languages.directions == ()
-    assert manifest.generation is not None
-    assert manifest.generation.eos_token_ids == (0,)
-    assert manifest.generation.adds_bos
-    assert manifest.generation.chat_template == "{{ messages[0].content }}"
+    generate = manifest.heads.generate
+    assert generate is not None
+    assert list(manifest.heads.present()) == ["generate"]
+    assert generate.languages == ("en",)
+    assert generate.eos_token_ids == (0,)
+    assert generate.adds_bos
+    assert generate.chat_template == "{{ messages[0].content }}"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,6 @@ def test_generation_section_that_cannot_be_is_refused_at_once(
 ) -> None:
     ours = import_checkpoint(write_decoder(tmp_path / "theirs", make_decoder("gpt2")))
     ours.metadata["generation"] = section
-    with pytest.raises(ExportError, match="the generation section of the checkpoint's metadata") as caught:
+    with pytest.raises(ExportError, match=r"the checkpoint's metadata\.json") as caught:
         export_bundle(ours, tmp_path / "tiny", ExportOptions(precisions=("fp32",)))
     assert message in str(caught.value)

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from export.bundle import load_bundle
-from export.convert import ExportError, ExportOptions, export_bundle
+from export.convert import ExportOptions, export_bundle
 from export.derived import constant
+from export.description import ExportError
 from export.projections import fold_scales
 from export.quantize_blocks import BLOCK_SIZE, quantize_blocks, to_blocks
 from export.weights import StoredWeights, WeightFile, bind_weights
@@ -99,7 +100,7 @@ def test_onnx_runtime_multiplies_by_the_rounded_weights(
     weight, states = drawn(num_inputs, 36), drawn(9, num_inputs, seed=1)
     bias = drawn(36, seed=2) if with_bias else None
     model = products(weight, bias, transposed)
-    quantize_blocks(model, StoredWeights({}))
+    quantize_blocks(model, StoredWeights({"product.weight": np.ascontiguousarray(weight.T)}))
     (node,) = model.graph
     assert node.op_type == "MatMulNBits"
     assert "weight" not in model.graph.initializers
@@ -137,14 +138,15 @@ def test_a_decoder_has_packed_weights_alone_and_its_table_of_embeddings(tmp_path
 
 
 def test_a_second_product_with_the_same_weight_shares_its_packed_form(tmp_path: Path) -> None:
-    model, file = products(drawn(256, 64), None, False), WeightFile(tmp_path)
+    weight, file = drawn(256, 64), WeightFile(tmp_path)
+    model, weights = products(weight, None, False), StoredWeights({"product.weight": np.ascontiguousarray(weight.T)})
     (product,) = model.graph
     again = ir.node("MatMul", list(product.inputs), name="again")
     again.outputs[0].name = "again"
     model.graph.append(again)
     model.graph.outputs.append(again.outputs[0])
-    quantize_blocks(model, StoredWeights({}))
-    bind_weights(model, StoredWeights({}), file)
+    assert quantize_blocks(model, weights) == {"product.weight"}
+    bind_weights(model, weights, file)
     assert [node.op_type for node in model.graph] == ["MatMulNBits"] * 2
     assert len(model.graph.initializers) == 2
     assert file.save().stat().st_size == 256 * 64 // 2
@@ -157,7 +159,7 @@ def encoder(tokenizer: Tokenizer) -> Checkpoint:
 
 
 def test_encoders_are_refused_with_what_is_allowed(encoder: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"int4 is for decoders.* allowed are fp32, int8, fp16$"):
+    with pytest.raises(ExportError, match=r"int4 is for decoders.* allowed are fp32, int8, fp16, bf16$"):
         export_bundle(encoder, tmp_path / "bundle", ExportOptions(precisions=("fp32", "int4")))
     assert not (tmp_path / "bundle").exists()
 

@@ -20,15 +20,19 @@ from export.trace import trace
 
 
 class _Ranking(nn.Module):
+    def __init__(self, max_candidates: int) -> None:
+        super().__init__()
+        self.max_candidates = max_candidates
+
     def forward(self, logits: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:
-        ids, log_probs = rank(logits, num_candidates)
+        ids, log_probs = rank(logits, num_candidates, self.max_candidates)
         return ids, log_probs
 
 
-def session(vocab_size: int) -> ort.InferenceSession:
+def session(vocab_size: int, max_candidates: int = 16) -> ort.InferenceSession:
     definition = GraphDefinition(
         "ranking",
-        _Ranking(),
+        _Ranking(max_candidates),
         (
             TensorSpec(name="logits", dtype="float32", shape=("batch", vocab_size)),
             TensorSpec(name="num_candidates", dtype="int64", shape=(1,)),
@@ -42,16 +46,18 @@ def session(vocab_size: int) -> ort.InferenceSession:
     return ort.InferenceSession(graph, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.parametrize("max_candidates", [16, 300])
 @pytest.mark.parametrize("vocab_size", [40, 2053, 4000, 5087 * 6, 8000])
-def test_blocks_give_what_a_full_ranking_gives(vocab_size: int) -> None:
+def test_blocks_give_what_a_full_ranking_gives(vocab_size: int, max_candidates: int) -> None:
     generator = torch.Generator().manual_seed(vocab_size)
     # No two are equal, because the order of equals is not said.
     logits = torch.stack([torch.randperm(vocab_size, generator=generator) / 2048 for _ in range(5)])
     logits[0, -1] = 50.5
     logits[1, :20] += 40.0  # all the best in one block
     logits[2, :: max(1, vocab_size // 20)] += 40.0  # and in many
-    runs = session(vocab_size)
-    for count in {1, 8, 16, min(vocab_size, 300)}:
+    most = min(vocab_size, max_candidates)
+    runs = session(vocab_size, most)
+    for count in {1, 8, most}:
         ids, log_probs = runs.run(None, {"logits": logits.numpy(), "num_candidates": np.array([count])})
         expected = logits.topk(count).indices
         np.testing.assert_array_equal(ids, expected.numpy())
@@ -69,7 +75,12 @@ def test_the_first_of_equal_logits_is_the_greedy_choice() -> None:
     ("vocab_size", "width"), [(8000, 64), (5000, 50), (50257, 29), (32000, 64), (2053, None), (300, None)]
 )
 def test_a_block_is_as_wide_as_a_divisor_near_64(vocab_size: int, width: int | None) -> None:
-    assert block_width(vocab_size) == width
+    assert block_width(vocab_size, 16) == width
+
+
+@pytest.mark.parametrize(("max_candidates", "width"), [(125, 64), (126, 50), (160, 50), (161, 40), (501, None)])
+def test_there_are_as_many_blocks_as_candidates(max_candidates: int, width: int | None) -> None:
+    assert block_width(8000, max_candidates) == width
 
 
 def test_take_counts_positions_row_after_row() -> None:

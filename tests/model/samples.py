@@ -14,7 +14,7 @@ from model.data import PairFile
 from model.tokenizer import Tokenizer, language_tag, train
 from model.training.config import DataConfig, OptimizerConfig, TokenizerConfig, TrainingConfig, TrainSource
 from model.training.data import build_plan
-from model.training.objectives import OBJECTIVES
+from model.training.run import OBJECTIVES
 from model.training.trainer import Trainer
 from model.transformer import Transformer
 

@@ -47,7 +47,7 @@ def test_whole_numbers_do_for_fractions() -> None:
     ("changes", "message"),
     [
         ({"architecture": "rnn"}, "architecture is 'rnn', allowed: encoder_decoder, encoder, decoder"),
-        ({"positions": "alibi"}, "positions is 'alibi', allowed: sinusoidal, learned, rotary"),
+        ({"positions": "alibi"}, "positions is 'alibi', allowed: none, sinusoidal, learned, rotary"),
         ({"norm_order": None}, "norm_order is None, allowed: pre, post"),
         ({"activation": "tanh"}, "activation is 'tanh', allowed: relu, gelu, gelu_tanh, silu"),
         ({"vocab_size": "8000"}, "vocab_size is '8000', it must be a whole number"),

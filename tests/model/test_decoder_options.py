@@ -88,10 +88,9 @@ def test_rotary_positions_tell_distance_alone() -> None:
     for positions, is_relative in (("rotary", True), ("learned", False)):
         model = make_model(architecture="decoder", positions=positions)
         first, _ = model.decode(ids, torch.tensor([0]), model.empty_cache(1, 5))
-        rotation = model.rotary(torch.arange(5)[None] + 9) if model.rotary else None
-        states = model.embedding(ids, torch.arange(5)[None] + 9)
-        for layer in model.decoder_layers:
-            states = layer(states, rotation, None, None)
+        states, places = model.enter_decoder(ids, torch.arange(5)[None] + 9)
+        for layer, place in zip(model.decoder_layers, places, strict=True):
+            states = layer(states, place, None, None)
         assert torch.allclose(model.decoder_norm(states), first, atol=1e-4) == is_relative
 
 

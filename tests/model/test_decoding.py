@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -66,7 +66,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, probabilities: Callable[[list[int]
     """A model whose next tokens are given: token -> probability by prefix; the other tokens share what is left."""
     model = make_model(vocab_size=12)
 
-    def next_log_probs(model: Transformer, source: object, prefix: list[int]) -> list[float]:
+    def next_log_probs(
+        model: Transformer, source: object, prefix: list[int], suppressed: Sequence[int] = ()
+    ) -> list[float]:
         given = probabilities(prefix[1:])
         rest = (1 - sum(given.values())) / (12 - len(given))
         return [math.log(given.get(token, rest)) for token in range(12)]

@@ -2,7 +2,7 @@ import pytest
 
 from model import evaluation
 from model.checkpoint import Checkpoint, CheckpointError
-from model.evaluation import evaluate_pairs, score, translate_texts
+from model.evaluation import NumbersKept, evaluate_pairs, numbers_kept, score, translate_texts
 from model.tokenizer import Tokenizer
 from tests.model.samples import PAIRS, make_model
 
@@ -30,9 +30,11 @@ def test_each_direction_reads_and_scores_its_own_columns(
 ) -> None:
     asked = []
 
-    def translate(checkpoint: Checkpoint, texts: list[str], target: str, beam: int, penalty: float) -> list[str]:
-        asked.append((target, beam, penalty))
-        return [dict(PAIRS)[text] if target == "de" else "wrong" for text in texts]
+    def translate(
+        checkpoint: Checkpoint, texts: list[str], direction: tuple[str, str], beam: int, penalty: float
+    ) -> list[str]:
+        asked.append((direction, beam, penalty))
+        return [dict(PAIRS)[text] if direction[1] == "de" else "wrong" for text in texts]
 
     monkeypatch.setattr(evaluation, "translate_texts", translate)
     there, back = evaluate_pairs(checkpoint, PAIRS, 4, 0.6)
@@ -41,17 +43,25 @@ def test_each_direction_reads_and_scores_its_own_columns(
     assert there.score.bleu == pytest.approx(100.0)
     assert back.sources == [pair[1] for pair in PAIRS]
     assert back.score.bleu < 1
-    assert asked == [("de", 4, 0.6), ("en", 4, 0.6)]
+    assert asked == [(("en", "de"), 4, 0.6), (("de", "en"), 4, 0.6)]
 
 
 def test_a_text_beyond_the_models_positions_is_cut(checkpoint: Checkpoint) -> None:
     long = " ".join(["Der Hund schläft."] * 20)
-    texts = translate_texts(checkpoint, [long, "Hund"], "en")
+    texts = translate_texts(checkpoint, [long, "Hund"], ("de", "en"))
     assert len(texts) == 2
-    assert texts[1] == translate_texts(checkpoint, ["Hund"], "en")[0]
+    assert texts[1] == translate_texts(checkpoint, ["Hund"], ("de", "en"))[0]
 
 
 def test_another_task_is_refused(checkpoint: Checkpoint) -> None:
     checkpoint.metadata["task"] = "embed"
     with pytest.raises(CheckpointError, match="the checkpoint's task is 'embed', BLEU needs 'translate'"):
         next(evaluate_pairs(checkpoint, PAIRS))
+
+
+def test_numbers_are_kept_where_their_values_are() -> None:
+    references = ["Um 15:45 Uhr.", "1.000 Häuser", "Am 5. Mai 2021", "ohne", "3,5 km"]
+    hypotheses = ["Es ist 15.45 Uhr", "1000 Häuser", "Am 5. März 2021", "7", "3,5 km oder 4"]
+    assert numbers_kept(hypotheses, references, "de") == NumbersKept(kept=2, pairs=4)
+    assert NumbersKept(2, 4).share == 0.5
+    assert NumbersKept(0, 0).share == 1.0

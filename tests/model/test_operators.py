@@ -55,6 +55,26 @@ def test_attend_is_the_formula(lengths: list[int], is_causal: bool) -> None:
     torch.testing.assert_close(result, obvious_attention(query, key, value, lengths, is_causal))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_bias_is_added_to_the_scaled_scores(is_causal: bool) -> None:
+    query, key = states(2, 3, H * D), states(2, 6, H * D, seed=1)
+    bias, lengths = states(2, H, 3, 6, seed=3), torch.tensor([4, 6])
+    weights = attention_weights(query, key, lengths, H, H, is_causal, bias, 0.5)
+    for row, head, place in ((0, 1, 2), (1, 0, 0)):
+        part = slice(head * D, (head + 1) * D)
+        seen = int(lengths[row]) - (2 - place if is_causal else 0)
+        scores = 0.5 * key[row, :seen, part] @ query[row, place, part] + bias[row, head, place, :seen]
+        torch.testing.assert_close(weights[row, head, place, :seen], scores.softmax(0))
+        assert weights[row, head, place, seen:].eq(0).all()
+
+
+def test_gradient_of_a_shared_bias_is_that_of_the_formula() -> None:
+    inputs = [states(2, 3, H * D, seed=seed, dtype=torch.float64).requires_grad_() for seed in (0, 1, 2)]
+    inputs.append(states(1, H, 3, 3, seed=3, dtype=torch.float64).requires_grad_())
+    lengths = torch.tensor([3, 2])
+    assert torch.autograd.gradcheck(lambda q, k, v, b: attend(q, k, v, lengths, H, H, True, b, 0.7), inputs)
+
+
 def test_no_lengths_are_all_keys() -> None:
     query, key, value = states(2, 3, H * D), states(2, 6, H * D, seed=1), states(2, 6, H * D, seed=2)
     for is_causal in (False, True):

@@ -2,10 +2,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.tokenizer import EOS, SPECIAL_TOKENS, Tokenizer, TokenizerError, language_tag, source_ids, train
+from model.tokenizer import EOS, SPECIAL_TOKENS, Tokenizer, TokenizerError, language_tag, train
+from model.translation_format import OWN_FORMAT
 from tests.model.samples import PAIRS, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -14,6 +15,10 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 @settings(deadline=None, max_examples=200)
 @given(ANY_TEXT)
+@example("u\u0308")  # NFC joins the two; texts by chance hardly ever have such a pair
+@example("u\u0323\u0308")  # ... orders marks
+@example("\u1100\u1161\u11a8")  # ... composes Hangul
+@example("\u212b \u2126")  # ... and has one sign for two that look alike
 def test_any_text_comes_back_but_for_one_leading_space(text: str) -> None:
     ids = TOKENIZER.encode(text)
     assert TOKENIZER.decode(ids) == unicodedata.normalize("NFC", text).removeprefix(" ")
@@ -43,7 +48,7 @@ def test_special_tokens_come_first_and_are_never_read_from_text() -> None:
 
 
 def test_special_tokens_are_left_out_of_decoded_text() -> None:
-    ids = source_ids(TOKENIZER, TOKENIZER.encode("Der Hund"), "en")
+    ids = OWN_FORMAT.bind("de", "en", TOKENIZER, TOKENIZER).source_ids(TOKENIZER.encode("Der Hund"))
     assert ids[0] == TOKENIZER.token_id("<2en>")
     assert ids[-1] == TOKENIZER.token_id(EOS)
     assert TOKENIZER.decode(ids) == "Der Hund"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from model.decoding import pad
 from model.layers import ACTIVATIONS, KeyValue, SelfAttention
-from model.positions import sinusoids
+from model.positions import Place, sinusoids
 from model.transformer import Transformer
 from tests.model.samples import make_config, make_model, random_rows
 
@@ -19,6 +19,18 @@ OPTIONS: list[dict[str, Any]] = [
         ("post", "relu", "learned", True),
         ("post", "gelu", "sinusoidal", False),
     ]
+]
+OPTIONS += [
+    {"positions": "none", "relative_bias": "shared", "relative_buckets": 8, "relative_max_distance": 12},
+    {
+        "positions": "none",
+        "relative_bias": "per_layer",
+        "attention_scale": 1.0,
+        "scale_projection": True,
+        "attention_window": 2,
+        "windowed_layers": (1,),
+    },
+    {"sinusoids": "halves", "position_offset": 3, "norm_order": "post"},
 ]
 COMBINATIONS: list[dict[str, Any]] = [
     {
@@ -238,7 +250,7 @@ def test_a_fused_projection_equals_three_separate_ones() -> None:
     for part, linear in zip(parts, (query, key, value), strict=True):
         torch.testing.assert_close(part, linear(states))
     wanted, _ = library(states, states, states, need_weights=False)
-    torch.testing.assert_close(fused(states, None, None), wanted)
+    torch.testing.assert_close(fused(states, Place(None, None), None), wanted)
 
 
 @torch.inference_mode()
@@ -263,6 +275,6 @@ def test_a_layer_equals_pytorchs_own() -> None:
             dropout.p = 0.0
         library.self_attn.dropout = 0.0
         wanted = library(states, src_key_padding_mask=hidden)
-        result = layer(states, None, torch.tensor([5, 3]))
+        result = layer(states, Place(None, None), torch.tensor([5, 3]))
         torch.testing.assert_close(result[0], wanted[0], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(result[1, :3], wanted[1, :3], atol=1e-5, rtol=1e-4)

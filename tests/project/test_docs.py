@@ -6,21 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import ENV_PREFIX, Settings
+from tests.project.settings_page import page
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_readme_lists_every_setting_with_its_default() -> None:
-    rows = []
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default == () else f"`{field.default}`"
-        rows.append(f"| `{ENV_PREFIX}{name.upper()}` | {default} | {field.description} |")
-    expected = "\n".join(rows)
-    found = "\n".join(line for line in README.splitlines() if line.startswith(f"| `{ENV_PREFIX}"))
-    assert found == expected, f"the table of settings in README.md must be:\n{expected}"
+def test_the_page_of_settings_is_made_of_the_settings() -> None:
+    found = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert found == page(), "make it again: python -m tests.project.settings_page > docs/settings.md"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

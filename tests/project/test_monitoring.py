@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.types import EngineStats
-from service.metrics import Metrics
+from service.engine.core.types import EngineStats
+from service.operations.metrics import Metrics
 
 MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
 DASHBOARD = MONITORING / "grafana" / "dashboards" / "polyhead.json"

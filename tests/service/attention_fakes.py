@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.manifest import Alignment
+from export.heads import Alignment
 from model.config import ModelConfig
-from service.attention.support import AttentionSupport
-from service.engine.attention import AttentionRequest, AttentionResult, Kind, Maps
-from service.engine.observer import Observer
+from service.engine.core.observer import Observer
+from service.engine.encode.attention import AttentionRequest, AttentionResult, Kind, Maps
+from service.heads.attend.support import AttentionSupport
 from tests.service.embed_fakes import embed_tokenizer
 from tests.service.fakes import StandIn
 

@@ -12,8 +12,11 @@ import pytest
 import uvicorn
 
 from service.app import create_app
-from service.engine.observer import Observer
-from service.models import LoadedModel, ModelRegistry
+from service.engine.core.observer import Observer
+from service.models.base import LoadedModel
+from service.models.registry import ModelRegistry
+from service.operations.metrics import Metrics
+from service.server import make_config
 from service.settings import Settings
 from tests.service.embed_fakes import FakeEmbeddingEngine, fake_embedder
 from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
@@ -44,8 +47,9 @@ def running(models: Callable[[FakeEngine], Sequence[LoadedModel]] | None = None,
         engines.append(engine)
         return ModelRegistry(models(engine) if models else [fake_model(engine)])
 
-    app = create_app(Settings(**settings), load_models=load)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    metrics, chosen = Metrics(), Settings(**({"port": 0, "drain_timeout_seconds": 5} | settings))
+    app = create_app(chosen, load_models=load, metrics=metrics)
+    server = uvicorn.Server(make_config(app, chosen, metrics))
     started = threading.Event()
     listen = server.startup
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tokenizers.processors import TemplateProcessing
 
 from model.tokenizer import BOS, EOS, Tokenizer
-from service.engine.embedding import EmbeddingRequest, EmbeddingResult
-from service.models import EmbeddingModel
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.heads.embed.model import EmbeddingModel
 from tests.service.fakes import StandIn, tiny_tokenizer
 
 WIDTH = 8

@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from model.tokenizer import Tokenizer, language_tag, train
-from service.engine.errors import DeadlineError, ModelUnavailableError, OverloadedError
-from service.engine.observer import NullObserver, Observer
-from service.engine.types import EngineStats, GenerationResult, Hypothesis, InferenceRequest
-from service.models import LoadedModel, ModelLoader, ModelRegistry, TranslationModel
+from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError
+from service.engine.core.observer import NullObserver, Observer
+from service.engine.core.types import EngineStats
+from service.engine.decode.types import DecodingRequest, Hypothesis, Result
+from service.heads.translate.model import TranslationModel
+from service.models.base import LoadedModel
+from service.models.registry import ModelLoader, ModelRegistry
 from service.settings import Settings
 
 
@@ -107,7 +110,7 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
         self.calls.append("close")
 
 
-class FakeEngine(StandIn[InferenceRequest, GenerationResult]):
+class FakeEngine(StandIn[DecodingRequest, Result]):
     """Translates by writing in capitals; hypothesis k > 0 gets k exclamation marks."""
 
     def __init__(self, tokenizer: Tokenizer, observer: Observer | None = None) -> None:
@@ -117,10 +120,10 @@ class FakeEngine(StandIn[InferenceRequest, GenerationResult]):
 
     def texts(self) -> list[str]:
         """The source texts of all requests, in order."""
-        return [self._tokenizer.decode(request.input_ids) for request in self.requests]
+        return [self._tokenizer.decode(request.source_ids or ()) for request in self.requests]
 
-    def _result(self, request: InferenceRequest, seconds: float) -> GenerationResult:
-        text = self.translate(self._tokenizer.decode(request.input_ids))
+    def _result(self, request: DecodingRequest, seconds: float) -> Result:
+        text = self.translate(self._tokenizer.decode(request.source_ids or ()))
         ranked = [
             Hypothesis(tuple(self._tokenizer.encode(text + "!" * rank)), -float(rank), True)
             for rank in range(request.options.num_hypotheses)
@@ -129,7 +132,7 @@ class FakeEngine(StandIn[InferenceRequest, GenerationResult]):
         self._observer.on_queue(0.002)
         self._observer.on_encode(1, request.num_tokens, 1)
         self._observer.on_step(len(ranked), len(ranked), 0)
-        return GenerationResult(tuple(ranked), 0.002, seconds, request.num_tokens)
+        return Result(tuple(ranked), 0.002, seconds, request.num_tokens)
 
 
 def dead_engine_error() -> ModelUnavailableError:
@@ -144,6 +147,7 @@ def fake_model(
         languages=tuple(sorted({code for pair in directions for code in pair})),
         directions=frozenset(directions),
         tokenizer=tiny_tokenizer(),
+        target_tokenizer=tiny_tokenizer(),
         engine=engine,
         precision="fp32",
         device="cpu",

@@ -13,10 +13,10 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 
 from model.tokenizer import BOS, EOS, Tokenizer, train
-from service.engine.errors import OverloadedError
-from service.engine.generation.types import FinishReason, GenerationRequest, PromptToken, TokenEvent
-from service.engine.types import EngineStats, GenerationResult, Hypothesis
-from service.models import GenerationModel
+from service.engine.core.errors import OverloadedError
+from service.engine.core.types import EngineStats
+from service.engine.decode.types import DecodingRequest, FinishReason, Hypothesis, PromptToken, Result, TokenEvent
+from service.heads.generate.model import GenerationModel
 from tests.service.fakes import SENTENCES
 
 TURN, END_OF_TURN = "<|turn|>", "<|end|>"
@@ -72,7 +72,7 @@ class ScriptedStream:
     """One stream of a `ScriptedEngine`."""
 
     engine: ScriptedEngine
-    request: GenerationRequest
+    request: DecodingRequest
     ids: list[int]
     queue_seconds: float | None = None
     prompt_log_probs: tuple[PromptToken, ...] | None = None
@@ -92,8 +92,8 @@ class ScriptedStream:
         if engine.failure is not None and self.num_read >= engine.fails_after:
             raise engine.failure
         self.queue_seconds = 0.004
-        self.prompt_log_probs = scored(request.input_ids) if request.wants_prompt_log_probs else None
-        if request.max_new_tokens == 0:
+        self.prompt_log_probs = scored(request.prompt_ids) if request.wants_prompt_log_probs else None
+        if request.options.max_new_tokens == 0:
             raise StopAsyncIteration
         token_id = self.ids[self.num_read]
         self.num_read += 1
@@ -101,7 +101,7 @@ class ScriptedStream:
         reason: FinishReason | None = None
         if token_id == engine.eos_id and not request.ignore_eos:
             reason = "eos_token"
-        elif self.num_read == min(request.max_new_tokens, len(self.ids)):
+        elif self.num_read == min(request.options.max_new_tokens, len(self.ids)):
             reason = "length"
         self.is_finished = reason is not None
         log_prob = engine.log_prob(request, self.num_read)
@@ -122,14 +122,14 @@ class ScriptedEngine:
     `max_running` streams are taken.
     """
 
-    script: Callable[[GenerationRequest], Sequence[int]] = lambda request: says(SAID)
-    log_prob: Callable[[GenerationRequest, int], float] = lambda request, number: -0.5 * number
+    script: Callable[[DecodingRequest], Sequence[int]] = lambda request: says(SAID)
+    log_prob: Callable[[DecodingRequest, int], float] = lambda request, number: -0.5 * number
     num_free: int = 10**6
     max_running: int = 10**6
     failure: Exception | None = None
     fails_after: int = 0
     eos_id: int = field(default_factory=lambda: fallback_tokenizer().token_id(EOS))
-    requests: list[GenerationRequest] = field(default_factory=list)
+    requests: list[DecodingRequest] = field(default_factory=list)
     num_running: int = 0
     num_steps: int = 0
     is_released: bool = False
@@ -148,18 +148,22 @@ class ScriptedEngine:
         if not self.is_released:
             await event.wait()
 
-    async def open(self, request: GenerationRequest) -> ScriptedStream:
+    async def open(self, request: DecodingRequest) -> ScriptedStream:
         if self.num_running >= self.max_running:
             raise OverloadedError("the waiting line is full", retry_after_seconds=2.5)
         self.requests.append(request)
         self.num_running += 1
         return ScriptedStream(self, request, [*self.script(request), self.eos_id])
 
-    async def search(self, request: GenerationRequest) -> GenerationResult:
+    async def run(self, requests: Sequence[DecodingRequest]) -> list[Result]:
+        """A search of each."""
+        return [self._search(request) for request in requests]
+
+    def _search(self, request: DecodingRequest) -> Result:
         self.requests.append(request)
-        ids = tuple(self.script(request))
-        found = [Hypothesis(ids[: len(ids) - rank], -1.0 - rank, rank == 0) for rank in range(request.num_hypotheses)]
-        return GenerationResult(tuple(found), 0.004, 0.01, request.num_tokens)
+        ids, count = tuple(self.script(request)), request.options.num_hypotheses
+        found = [Hypothesis(ids[: len(ids) - rank], -1.0 - rank, rank == 0) for rank in range(count)]
+        return Result(tuple(found), 0.004, 0.01, request.num_tokens)
 
     def stats(self) -> EngineStats:
         return EngineStats(0, 0, self.num_running, 64, self.num_steps, 0, 0.0, not self.is_closed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.errors import ModelUnavailableError
+from service.engine.core.errors import ModelUnavailableError
 from tests.service.conftest import Running, RunningEmbedder, ServeEmbedder
 from tests.service.embed_fakes import MAX_TOKENS, WIDTH, embed_tokenizer, pooled
 

@@ -20,8 +20,8 @@ import pytest
 HOLDING_SERVER = '''
 import asyncio, sys
 from service.logs import configure_logging
-from service.metrics import Metrics
-from service.models import ModelRegistry
+from service.operations.metrics import Metrics
+from service.models.registry import ModelRegistry
 from service.server import serve
 from service.settings import load_settings
 from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
@@ -86,7 +86,8 @@ def wait_for_rows(client: httpx.Client, count: int) -> None:
         time.sleep(0.05)
 
 
-def test_sigterm_answers_what_was_accepted_and_ends_with_0() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_sigterm_answers_what_was_accepted_and_ends_with_0(number: signal.Signals) -> None:
     with (
         holding_server() as (process, url),
         httpx.Client(base_url=url, timeout=60) as client,
@@ -94,15 +95,28 @@ def test_sigterm_answers_what_was_accepted_and_ends_with_0() -> None:
     ):
         answers = [pool.submit(translate, client, number) for number in range(16)]
         wait_for_rows(client, 16)
-        process.send_signal(signal.SIGTERM)
-        for number, answer in enumerate(answers):
-            assert answer.result().json() == {"translatedText": f"TEXT {number}."}
+        process.send_signal(number)
+        for index, answer in enumerate(answers):
+            assert answer.result().json() == {"translatedText": f"TEXT {index}."}
         _, log = process.communicate(timeout=30)
         with pytest.raises(httpx.ConnectError):
             client.get("/languages")
     assert process.returncode == 0
     lines = [json.loads(line) for line in log.splitlines()]
     assert sum(line.get("route") == "/translate" for line in lines) == 16
+
+
+def test_a_server_that_nohup_started_stays_when_its_terminal_is_closed() -> None:
+    hanging_up = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to what it starts
+    try:
+        with holding_server() as (process, url), httpx.Client(base_url=url, timeout=60) as client:
+            process.send_signal(signal.SIGHUP)
+            assert client.get("/languages").status_code == 200
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+    finally:
+        signal.signal(signal.SIGHUP, hanging_up)
+    assert process.returncode == 0
 
 
 def test_the_drain_has_an_end() -> None:

@@ -86,3 +86,15 @@ def test_an_unknown_flag_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None
         load_settings(["--prot", "1"])
     assert caught.value.code == 2
     assert "--prot" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url", ["translate.example.org", "ftp://a.example", "https://", "https://a.example/?q=1", "http://a/#b"]
+)
+def test_a_public_url_that_no_link_can_begin_with_is_refused(url: str) -> None:
+    (line,) = problems("--public-url", url)
+    assert line.startswith(f"POLYHEAD_PUBLIC_URL (--public-url) is {url!r}: it must begin with http:// or https://")
+
+
+def test_a_public_url_may_have_a_path() -> None:
+    assert load_settings(["--public-url", "https://a.example/api/"]).public_url == "https://a.example/api"

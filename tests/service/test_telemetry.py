@@ -15,7 +15,7 @@ print("onnxruntime" in sys.modules, repr(os.environ.get("ORT_DISABLE_TELEMETRY")
 """
 
 
-@pytest.mark.parametrize("module", ["service.loading", "service.runtime.backend", "export.session"])
+@pytest.mark.parametrize("module", ["service.models.loading", "service.runtime.decoder", "export.session"])
 @pytest.mark.parametrize(("setting", "expected"), [(None, "1"), ("", "")])
 def test_telemetry_is_off_unless_it_was_set(module: str, setting: str | None, expected: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}

@@ -40,8 +40,8 @@ def test_what_is_there_is_replaced_only_by_force(
 def test_a_refusal_is_one_line_and_writes_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
     target = tmp_path / "ours"
     error = fails(capsys, str(folder), str(target))
-    assert error.startswith(f"error: {folder} has its weights in pytorch_model.bin only")
+    assert error.startswith(f"error: {folder} has no weights: neither model.safetensors")
     assert not target.exists()

@@ -30,11 +30,14 @@ def refused(folder: Path) -> str:
         ({"num_attention_heads": True}, "num_attention_heads is True, it must be a whole number of at least 1"),
         ({"num_attention_heads": 3}, "makes no model: d_model 16 is not a multiple of num_heads 3"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps is 'small', it must be a number"),
-        ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map is {'AutoModel': 'code.Model'}, allowed: None, {}"),
+        (
+            {"auto_map": {"AutoModel": "code.Model"}, "new_trick": True},
+            "new_trick is True, which only the repository's own code (auto_map) knows: not imported",
+        ),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, allowed: None, {}"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': [1]}, allowed: None, {}"),
         ({"pad_token_id": 99}, "pad_id is 99, allowed: 0 to vocab_size - 1"),
-        ({"model_type": "t5"}, "model_type is 't5', the families that can be imported are bert, distilbert, roberta"),
+        ({"model_type": "opt"}, "model_type is 'opt', the families that can be imported are bert, distilbert, roberta"),
         ({"model_type": None}, "model_type is None, the families that can be imported are bert"),
         ({"model_type": ["bert"]}, "model_type is ['bert'], the families that can be imported are bert"),
     ],
@@ -46,6 +49,14 @@ def test_what_cannot_be_represented_is_refused_by_name_and_value(
     found = refused(folder)
     assert found.startswith(str(folder / "config.json"))
     assert message in found
+
+
+def test_code_of_a_repository_is_left_out_where_the_options_are_the_familys(folder: Path) -> None:
+    change_json(folder / "config.json", auto_map={"AutoModel": "code.Model"})
+    (folder / "code.py").write_text("raise SystemExit")
+    notes: list[str] = []
+    import_checkpoint(folder, report=notes.append)
+    assert any("the repository's own code (auto_map) is left out" in note for note in notes)
 
 
 def test_all_faults_of_a_configuration_are_told_at_once(folder: Path) -> None:
@@ -67,7 +78,7 @@ def test_the_folder_and_its_files_must_be_there(folder: Path, tmp_path: Path) ->
     assert f"{folder} lacks tokenizer.json; make it where transformers is installed" in message
     assert "AutoTokenizer.from_pretrained(" in message
     (folder / "config.json").unlink()
-    assert refused(folder) == f"{folder} lacks config.json, tokenizer.json"
+    assert refused(folder) == f"{folder} lacks config.json"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from export.manifest import Generation
+from export.description import describe
 from model.importing.convert import import_checkpoint
 from model.importing.errors import ModelImportError
 from tests.model.importing.decoders import END, make_byte_level_tokenizer, make_decoder, write_decoder
@@ -31,7 +30,7 @@ def folder(_written: Path, tmp_path: Path) -> Path:
 def section(folder: Path, notes: list[str] | None = None) -> dict[str, Any]:
     checkpoint = import_checkpoint(folder, report=([] if notes is None else notes).append)
     found: dict[str, Any] = checkpoint.metadata["generation"]
-    Generation.model_validate_json(json.dumps(found))  # as the exporter will read it
+    describe(checkpoint, 4)  # as the exporter will read it
     return found
 
 

@@ -3,16 +3,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from model.importing.convert import import_checkpoint
 from model.importing.errors import ModelImportError
-from tests.model.importing.folders import change_json, change_weights, make_theirs, write_folder
+from tests.model.importing.folders import change_json, change_weights, make_theirs, write_folder, write_json
 
 
 def refused(folder: Path) -> str:
@@ -113,12 +115,66 @@ def test_a_damaged_index_is_refused(sharded: Path, text: str) -> None:
     assert "model.safetensors.index.json is not an index of weights" in refused(sharded)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
-def test_pickles_are_refused_with_the_way_to_convert(folder: Path, name: str) -> None:
-    (folder / "model.safetensors").rename(folder / name)
-    message = refused(folder)
-    assert f"has its weights in {name} only: a pickle can run any code" in message
-    assert f"AutoModel.from_pretrained('{folder}').save_pretrained('{folder}')" in message
+def as_pickle(folder: Path, **saving: Any) -> Path:
+    """The folder with its weights in pytorch_model.bin instead."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin", **saving)
+    (folder / "model.safetensors").unlink()
+    return folder / "pytorch_model.bin"
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["mapped", "before 1.6"])
+def test_weights_in_a_pickle_are_the_same(folder: Path, is_zip: bool) -> None:
+    wanted = import_checkpoint(folder).model.state_dict()
+    path = as_pickle(folder, _use_new_zipfile_serialization=is_zip)
+    assert zipfile.is_zipfile(path) == is_zip
+    found = import_checkpoint(folder)
+    assert found.metadata["source"]["sha256"].keys() == {"pytorch_model.bin"}
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in found.model.state_dict().items())
+
+
+def test_shards_of_pickles_are_read(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    places = {name: f"pytorch_model-{index % 2}.bin" for index, name in enumerate(weights)}
+    for shard in set(places.values()):
+        torch.save({name: weights[name] for name in weights if places[name] == shard}, folder / shard)
+    write_json(folder / "pytorch_model.bin.index.json", {"weight_map": places})
+    assert import_checkpoint(folder).metadata["source"]["sha256"].keys() == set(places.values())
+
+
+class Intruder:
+    """Runs a function as it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("intruded"),)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_pickle_that_holds_more_than_weights_is_refused_and_not_run(
+    folder: Path, is_zip: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": Intruder()}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=is_zip)
+    assert "pytorch_model.bin holds more than weights, so it is refused: a pickle can run any code" in refused(folder)
+    assert not (folder / "intruded").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "is a pointer of Git LFS, not the"),
+        ("pytorch_model.bin", b"version https://git-lfs.github.com/spec/v1\noid", "is a pointer of Git LFS, not the"),
+        ("model.safetensors", b"GGUF\x03\0\0\0", "is GGUF, the format of llama.cpp: import the model that it was"),
+        ("model.Q4_K_M.gguf", b"GGUF", "model.Q4_K_M.gguf is of llama.cpp: import the model that it was made of"),
+        ("tf_model.h5", b"HDF", "tf_model.h5 is of another framework: let transformers write model.safetensors of it"),
+        ("pytorch_model.bin", b"no pickle at all", "pytorch_model.bin"),
+    ],
+)
+def test_what_only_looks_like_weights_is_named(folder: Path, name: str, content: bytes, message: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(content)
+    assert message in refused(folder)
 
 
 def test_safetensors_beside_a_pickle_are_taken(folder: Path) -> None:
@@ -128,7 +184,9 @@ def test_safetensors_beside_a_pickle_are_taken(folder: Path) -> None:
 
 def test_a_folder_without_weights_says_so(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert "has no weights: neither model.safetensors nor model.safetensors.index.json" in refused(folder)
+    assert "has no weights: neither model.safetensors, model.safetensors.index.json nor pytorch_model.bin" in refused(
+        folder
+    )
 
 
 def test_a_damaged_file_is_refused(folder: Path) -> None:

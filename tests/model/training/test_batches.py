@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,16 @@ from model.training.objectives.translation import Translation, TranslationBatch,
 from tests.model.samples import make_config, random_rows, tiny_tokenizer, training_config
 
 CONFIG = make_config(vocab_size=1000)
-TRANSLATION = Translation(training_config(), tiny_tokenizer(), CONFIG, {})
+
+
+class Prepared(Translation):
+    """Of examples that are tokens already."""
+
+    def prepare(self, examples: Sequence[Example], generator: np.random.Generator) -> Sequence[Example]:
+        return examples
+
+
+TRANSLATION = Prepared(training_config(), tiny_tokenizer(), CONFIG, {})
 
 
 def examples(count: int, first_id: int = 10, seed: int = 0) -> list[Example]:
@@ -121,7 +131,11 @@ def test_a_tiny_file_is_not_rounded_away() -> None:
 
 def test_split_cuts_by_rows_and_loses_nothing() -> None:
     batch = TranslationBatch(
-        pad(random_rows([5] * 10), 0), torch.full((10,), 5), pad(random_rows([6] * 10), 0), pad([[7] * 6] * 10, 0)
+        pad(random_rows([5] * 10), 0),
+        torch.full((10,), 5),
+        pad(random_rows([6] * 10), 0),
+        pad([[7] * 6] * 10, 0),
+        torch.zeros(10, 0, 0),
     )
     parts = split(batch, 18)
     assert len(parts) == 4

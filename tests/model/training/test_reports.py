@@ -14,13 +14,24 @@ def test_lines_in_a_log_file_are_neither_wrapped_nor_marked_up(monkeypatch: pyte
     monkeypatch.setattr("sys.stderr", stream)
     with Progress() as progress:
         progress.note(LONG)
-        for step in range(1, 101):
-            progress.step(step, 200, 2.0, 50, 0.25)
+        progress.step(1, 200, 2.0, 50, 0.25)
+    assert stream.getvalue().splitlines() == [LONG, "step 1/200  loss 2.000  gradient 0.25"]
+
+
+def test_a_log_file_gets_the_first_step_the_last_and_one_each_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    progress = Progress(Console(file=stream, width=200))
+    progress.matrix_rate = 1e6
+    for step in range(1, 101):
+        monkeypatch.setattr(progress.bar, "get_time", lambda now=step: float(now))
+        progress.step(step, 100, 2.0, 50, 0.25, operations=4e5)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == LONG
-    assert [line.split("  ")[:2] for line in lines[1:]] == [
-        ["step 50/200", "loss 2.000"],
-        ["step 100/200", "loss 2.000"],
+    assert [line.split("  ")[0] for line in lines] == [f"step {step}/100" for step in (1, 31, 61, 91, 100)]
+    assert lines[1].split("  ")[1:] == [
+        "loss 2.000",
+        "50 tokens/s (40% of the matrix rate)",
+        "gradient 0.25",
+        "1 min left",
     ]
 
 

@@ -17,7 +17,7 @@ from model.training.config import (
     TrainSource,
 )
 from model.training.data import build_plan
-from model.training.objectives import OBJECTIVES
+from model.training.run import OBJECTIVES
 from model.training.trainer import Trainer
 from tests.model.samples import PAIRS, training_config
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from service.engine.backend import Floats, Ids
-from service.engine.embedding import EmbeddingRequest
+from service.engine.core.arrays import Floats, Ids
+from service.engine.encode.embedding import EmbeddingRequest
 
 PAD, WIDTH, VOCABULARY, MAX_TOKENS = 0, 3, 100, 40
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, expect, sync_playwright
 
-from service.models import EmbeddingModel, GenerationModel, LoadedModel, TranslationModel
+from service.heads.embed.model import EmbeddingModel
+from service.heads.generate.model import GenerationModel
+from service.heads.translate.model import TranslationModel
+from service.models.base import LoadedModel
 from tests.service.attention_fakes import FakeAttentionEngine, support
 from tests.service.conftest import Running, running
 from tests.service.embed_fakes import FakeEmbeddingEngine, fake_embedder
@@ -136,12 +139,12 @@ def staged(**settings: object) -> Iterator[Stage]:
     looker, embedder, generator = FakeAttentionEngine("encoder_decoder"), FakeEmbeddingEngine(), ScriptedEngine()
 
     def models(engine: FakeEngine) -> list[LoadedModel]:
-        translator: TranslationModel = replace(fake_model(engine), attention=support(looker))
+        translator: TranslationModel = replace(fake_model(engine), companions=(support(looker),))
         reader: EmbeddingModel = replace(
-            fake_embedder(embedder), attention=support(FakeAttentionEngine("encoder"), num_token_types=2)
+            fake_embedder(embedder), companions=(support(FakeAttentionEngine("encoder"), num_token_types=2),)
         )
         writer: GenerationModel = replace(
-            fake_generator(generator), attention=support(FakeAttentionEngine("decoder"), vocab_size=420)
+            fake_generator(generator), companions=(support(FakeAttentionEngine("decoder"), vocab_size=420),)
         )
         return [translator, reader, writer]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.service.conftest import running
 from tests.service.page.conftest import PHONE, Stage, Visit, staged, visiting
 
+ROOT = Path(__file__).resolve().parents[3]
+IMPORT = re.compile(r'^import (?:[^"]*from )?"(\.{1,2}/[^"]+)"', re.MULTILINE)
 PANELS = ("translate", "attention", "embed", "generate", "status")
 
 
@@ -141,3 +147,21 @@ def test_files_are_asked_for_anew_so_that_releases_do_not_mix(stage: Stage) -> N
     for path in ("/", "/static/css/frame.css", "/static/js/main.js", "/static/vendor/d3/LICENSE"):
         answer = stage.running.client.get(path)
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+
+
+def test_every_panel_and_every_module_that_it_imports_is_served(stage: Stage) -> None:
+    client = stage.running.client
+    page = client.get("/").text
+    assert re.findall(r'id="tab-(\w+)"', page) == list(PANELS)
+    waiting = ["/static/js/main.js", *(f"/{path}" for path in re.findall(r'data-module="([^"]+)"', page))]
+    seen = set(waiting)
+    while waiting:
+        path = waiting.pop()
+        answer = client.get(path)
+        assert (path, answer.status_code) == (path, 200)
+        imported = {posixpath.join(posixpath.dirname(path), found) for found in IMPORT.findall(answer.text)}
+        found = {posixpath.normpath(target) for target in imported}
+        waiting += found - seen
+        seen |= found
+    files = {path.name for path in (ROOT / "service").rglob("*.js") if "page" not in path.parts} - {"theme.js"}
+    assert {posixpath.basename(path) for path in seen} == files

@@ -95,7 +95,7 @@ def test_text_streams_with_the_probability_of_each_token(visit: Visit, stage: St
     page.keyboard.press("ArrowRight")
     expect(page.locator("#token-readout")).to_contain_text(f"{100 * math.exp(-1):.1f} %")
     request = stage.generator.requests[-1]
-    assert (request.sampling.seed, request.sampling.temperature, request.max_new_tokens) == (7, 0.5, 20)
+    assert (request.sampling.seed, request.sampling.temperature, request.options.max_new_tokens) == (7, 0.5, 20)
 
 
 def test_a_temperature_of_0_takes_the_likeliest(visit: Visit, stage: Stage) -> None:

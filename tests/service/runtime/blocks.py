@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from service.runtime.memory import CudaBlock
+from service.runtime.memory import CudaBlock, CudaMirror
 
 
 class HostCuda:
@@ -27,8 +27,19 @@ class HostCuda:
         self.calls.append("clear")
         ctypes.memset(target, 0, num_bytes)
 
+    def upload(self, target: int, source: int, num_bytes: int) -> None:
+        self.calls.append("upload")
+        ctypes.memmove(target, source, num_bytes)
+
+    def download(self, target: int, source: int, num_bytes: int) -> None:
+        self.calls.append("download")
+        ctypes.memmove(target, source, num_bytes)
+
     def synchronize(self) -> None:
         self.calls.append("synchronize")
+
+    def total_bytes(self) -> int:
+        return 1 << 30
 
 
 class HostValue:
@@ -56,5 +67,13 @@ class HostCudaMemory:
         self.cuda.clear(block.pointer(0), math.prod(shape) * dtype.itemsize)
         return block
 
+    def mirror(self, num_bytes: int) -> CudaMirror:
+        value = HostValue((num_bytes // 8,), np.dtype(np.float64))
+        self.cuda.clear(value.data_ptr(), num_bytes)
+        return CudaMirror(num_bytes, value, self.cuda)
+
     def synchronize(self) -> None:
         self.cuda.synchronize()
+
+    def usable_bytes(self) -> int:
+        return self.cuda.total_bytes()

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from export.bundle import Bundle, BundleError
 from model.pooling import pool
 from model.transformer import Transformer
-from service.engine.backend import Floats
-from service.engine.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.embedding_batches import build_arrays
-from service.engine.embedding_engine import EmbeddingEngine
-from service.engine.embedding_line import EmbeddingLimits
+from service.engine.core.arrays import Floats
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.encode.embedding_batches import build_arrays
+from service.engine.encode.embedding_engine import EmbeddingEngine
+from service.engine.encode.embedding_line import EmbeddingLimits
 from service.runtime import encoder as encoder_module
 from service.runtime.encoder import OnnxEncoderBackend
 from tests.service.runtime.embedding_bundles import MAX_TOKENS, export_encoder, make_encoder
@@ -141,7 +141,7 @@ def test_a_model_without_token_types(plain_bundle: Bundle) -> None:
 
 
 def test_a_bundle_for_another_task_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match="is for the task 'translate', not for embed"):
+    with pytest.raises(BundleError, match="has no head 'embed', only translate"):
         OnnxEncoderBackend(bundle, "fp32")
 
 

@@ -10,22 +10,23 @@ import pytest
 from export.bundle import Bundle
 from model import reference
 from model.transformer import Transformer
-from service.engine.engine import Engine
-from service.engine.types import DecodingOptions, GenerationResult, InferenceRequest
-from service.engine.waiting import EngineLimits
-from service.runtime.backend import OnnxBackend
+from service.engine.decode.engine import DecodingEngine
+from service.engine.decode.line import DecodingLimits
+from service.engine.decode.types import DecodingOptions, DecodingRequest, Result
+from service.runtime.decoder import OnnxDecoderBackend
 
 BEAMS = [1] * 10 + [2] * 4 + [4] * 5 + [8] * 2
 
 
 @cache
-def requests() -> list[InferenceRequest]:
+def requests() -> list[DecodingRequest]:
     """Of all widths and lengths in a random order; the last is a long one, which outgrows every small table."""
     chance = random.Random(3)
     made = [
-        InferenceRequest(
-            tuple(chance.randrange(4, 300) for _ in range(chance.randint(1, 40))),
-            DecodingOptions(
+        DecodingRequest(
+            source_ids=tuple(chance.randrange(4, 300) for _ in range(chance.randint(1, 40))),
+            prompt_ids=(1, *(chance.randrange(4, 300) for _ in range(chance.choice([0, 0, 0, 1, 5])))),
+            options=DecodingOptions(
                 beam_size,
                 length_penalty=chance.choice([0.0, 0.6, 1.0]),
                 num_hypotheses=chance.randint(1, beam_size),
@@ -34,7 +35,10 @@ def requests() -> list[InferenceRequest]:
         )
         for beam_size in chance.sample(BEAMS, len(BEAMS))
     ]
-    return [*made, InferenceRequest(made[0].input_ids, DecodingOptions(2, max_new_tokens=70))]
+    long = DecodingRequest(
+        source_ids=made[0].source_ids, prompt_ids=(1,), options=DecodingOptions(2, max_new_tokens=70)
+    )
+    return [*made, long]
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +46,21 @@ def oracle(model: Transformer) -> list[list[reference.Hypothesis]]:
     return [
         reference.beam(
             model,
-            request.input_ids,
+            request.source_ids,
             request.options.beam_size,
             request.options.max_new_tokens,
             request.options.length_penalty,
             request.options.num_hypotheses,
+            request.prompt_ids,
         )
         for request in requests()
     ]
 
 
 def decode(
-    backend: OnnxBackend, num_loops: int, capacities: tuple[int, ...], *, together: bool = True
-) -> list[GenerationResult]:
-    engine = Engine(backend, EngineLimits(max_rows=20), num_loops, capacities=capacities)
+    backend: OnnxDecoderBackend, num_loops: int, capacities: tuple[int, ...], *, together: bool = True
+) -> list[Result]:
+    engine = DecodingEngine(backend, DecodingLimits(max_rows=20), num_loops, capacities=capacities)
     engine.start()
     try:
         if together:
@@ -75,7 +80,7 @@ def test_fp32_equals_the_oracle_token_for_token(
     capacities: tuple[int, ...],
     together: bool,
 ) -> None:
-    results = decode(OnnxBackend(bundle, "fp32"), num_loops, capacities, together=together)
+    results = decode(OnnxDecoderBackend(bundle, "fp32"), num_loops, capacities, together=together)
     for request, result, expected in zip(requests(), results, oracle, strict=True):
         found = result.hypotheses
         assert [list(hypothesis.token_ids) for hypothesis in found] == [best.token_ids for best in expected], request
@@ -86,7 +91,7 @@ def test_fp32_equals_the_oracle_token_for_token(
 
 
 def test_int8_gives_a_text_the_same_tokens_alone_and_in_company(bundle: Bundle) -> None:
-    backend = OnnxBackend(bundle, "int8")
+    backend = OnnxDecoderBackend(bundle, "int8")
     alone = decode(backend, 1, (64, 256), together=False)
     together = decode(backend, 2, (16, 32))
     assert [result.hypotheses for result in together] == [result.hypotheses for result in alone]

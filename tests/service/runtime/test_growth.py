@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.runtime import growth
-from service.runtime.growth import Blocks, Spares, cut, reserve
+from service.runtime.growth import Blocks, Spares, bucket, cut, reserve, row_bucket
 from service.runtime.memory import HostBlock, HostMemory
 from tests.service.runtime.blocks import HostCudaMemory
 
@@ -79,7 +79,7 @@ def test_tables_of_one_model_share_what_they_give_back() -> None:
 def test_of_too_much_memory_what_was_given_back_first_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = host_blocks()
     spares = [blocks.allocate(8, 8) for _ in range(3)]
-    monkeypatch.setattr(growth, "_MAX_SPARE_BYTES", 2 * spares[0].num_numbers * 4)
+    monkeypatch.setattr(blocks._spares, "_limit", 2 * spares[0].num_numbers * 4)
     for spare in spares:
         blocks.release(spare)
     again = {blocks.allocate(8, 8).pointer(0) for _ in range(2)}
@@ -87,7 +87,7 @@ def test_of_too_much_memory_what_was_given_back_first_is_let_go(monkeypatch: pyt
 
 
 def test_large_blocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "_MAX_SPARE_BYTES", 2 * 8 * 8 * 4 * 4)
+    monkeypatch.setitem(growth._MAX_SPARE_BYTES, "cpu", 2 * 8 * 8 * 4 * 4)
     spares = Spares(HostMemory(), FLOAT32)
     blocks = Blocks(spares, 2, 4, 16)
     large = blocks.allocate(8, 9)
@@ -96,12 +96,19 @@ def test_large_blocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spares.take(1) is None
 
 
-def test_a_device_keeps_its_memory_itself() -> None:
+def test_on_a_device_a_block_comes_back_where_it_was() -> None:
     memory = HostCudaMemory("cuda")
     blocks = Blocks(Spares(memory, FLOAT32), 2, 4, 16)
-    blocks.release(blocks.allocate(8, 24))
-    blocks.allocate(8, 24)
-    assert [value.array.shape for value in memory.values] == [(2, 8, 24, 4)] * 2
+    first = blocks.allocate(8, 64)
+    blocks.release(first)
+    smaller = blocks.allocate(8, 32)
+    assert blocks.allocate(8, 64).pointer(0) == first.pointer(0) != smaller.pointer(0)
+    assert [value.array.shape for value in memory.values] == [(2, 8, 64, 4), (2, 8, 32, 4)]
+
+
+def test_on_a_device_sizes_are_powers_of_two() -> None:
+    assert [bucket(length, 700, "cuda") for length in (1, 64, 65, 300, 513, 700)] == [64, 64, 128, 512, 700, 700]
+    assert [row_bucket(count, 100, "cuda") for count in (1, 8, 9, 33, 65)] == [8, 8, 16, 64, 100]
 
 
 def test_rows_that_grow_within_their_memory_stay_where_they_are() -> None:

@@ -12,19 +12,21 @@ import pytest
 
 from export.bundle import Bundle
 from export.manifest import ParityReport
-from service.engine.embedding import EmbeddingRequest
-from service.engine.observer import NullObserver
+from service.engine.core.observer import NullObserver
+from service.engine.encode.embedding import EmbeddingRequest
 from service.errors import StartupError
-from service.loading import load_model, load_models
-from service.loading.embedding import embedding_limits, exact_precisions
-from service.models import EmbeddingModel
+from service.heads.embed.load import embedding_limits, exact_precisions
+from service.heads.embed.model import EmbeddingModel
+from service.heads.registry import COMPANIONS, TASKS, load_models
+from service.heads.translate.languages import choose_translator
+from service.models.loading import load_heads
 from service.runtime.encoder import OnnxEncoderBackend
 from service.settings import Settings
 from tests.service.runtime.embedding_bundles import MAX_TOKENS
 
 
 def load(bundle: Bundle, **settings: str) -> EmbeddingModel:
-    model = load_model(bundle.path, "cpu", Settings(**settings), lambda _: NullObserver())  # type: ignore[arg-type]
+    (model,) = load_heads(bundle.path, "cpu", Settings(**settings), TASKS, COMPANIONS, lambda _: NullObserver())  # type: ignore[arg-type]
     assert isinstance(model, EmbeddingModel)
     return model
 
@@ -55,8 +57,8 @@ def test_models_of_several_tasks_are_served_together(embedding_bundle: Bundle, b
         (tmp_path / each.name).symlink_to(each.path)
     registry = load_models(Settings(bundles=tmp_path, precision="fp32"), lambda _: NullObserver())
     assert {model.name: model.task for model in registry.models} == {"tiny": "translate", "tiny-embed": "embed"}
-    assert registry.embedder().name == "tiny-embed"
-    assert registry.translator("en", "de").name == "tiny"
+    assert registry.choose(EmbeddingModel).name == "tiny-embed"
+    assert choose_translator(registry, "en", "de").name == "tiny"
 
 
 def test_auto_leaves_out_a_precision_that_is_too_coarse(embedding_bundle: Bundle) -> None:

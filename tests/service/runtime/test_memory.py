@@ -114,6 +114,7 @@ class Function:
 class Library:
     def __init__(self, status: int) -> None:
         self.cudaMemcpy2D = Function(status)
+        self.cudaMemcpy = Function(status)
         self.cudaMemset = Function(status)
         self.cudaStreamSynchronize = Function(status)
         self.cudaGetErrorString = Function(b"an illegal memory access was encountered")
@@ -124,8 +125,11 @@ def test_cuda_calls() -> None:
     cuda = CudaLibrary(library)  # type: ignore[arg-type]
     cuda.copy_2d(1, 2, 3, 4, 5, 6)
     cuda.clear(7, 8)
+    cuda.upload(1, 2, 3)
+    cuda.download(4, 5, 6)
     cuda.synchronize()
-    device_to_device = 3
+    host_to_device, device_to_host, device_to_device = 1, 2, 3
+    assert library.cudaMemcpy.calls == [(1, 2, 3, host_to_device), (4, 5, 6, device_to_host)]
     assert library.cudaMemcpy2D.calls == [(1, 2, 3, 4, 5, 6, device_to_device)]
     assert library.cudaMemset.calls == [(7, 0, 8)]
     assert library.cudaStreamSynchronize.calls == [(None,)]
@@ -136,6 +140,8 @@ def test_cuda_errors_are_raised() -> None:
     calls: list[Callable[[], None]] = [
         partial(cuda.copy_2d, 1, 2, 3, 4, 5, 6),
         partial(cuda.clear, 7, 8),
+        partial(cuda.upload, 1, 2, 3),
+        partial(cuda.download, 1, 2, 3),
         cuda.synchronize,
     ]
     for call in calls:

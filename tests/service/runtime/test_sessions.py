@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 import weakref
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 from export.bundle import Bundle
-from service.runtime import graphs
-from service.runtime.backend import OnnxBackend
+from service.runtime import decoder
+from service.runtime.call import Shape
+from service.runtime.decoder import OnnxDecoderBackend
 from service.runtime.graphs import open_session
-from service.runtime.table import OnnxRowTable
+from service.runtime.table import OnnxTable
 from tests.service.runtime.blocks import HostCudaMemory
 
 
@@ -29,6 +31,12 @@ class Binding:
     def __init__(self) -> None:
         self.inputs: dict[str, Bound] = {}
         self.outputs: dict[str, Bound] = {}
+
+    def clear_binding_inputs(self) -> None:
+        self.inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self.outputs.clear()
 
     def bind_input(self, name: str, device: str, device_id: int, dtype: Any, shape: Any, pointer: int) -> None:
         self.inputs[name] = Bound(device, tuple(shape), pointer)
@@ -51,7 +59,7 @@ class Session:
 
 
 class Device(NamedTuple):
-    table: OnnxRowTable
+    table: OnnxTable
     memory: HostCudaMemory
     encoder: Session
     decoder: Session
@@ -62,21 +70,22 @@ def device(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Device:
     memory = HostCudaMemory("cuda")
     sessions = {name: Session(memory) for name in ("encoder", "decoder")}
 
-    def open_fake(path: Path, device: str, num_threads: int) -> Session:
+    def open_fake(path: Path, device: str, num_threads: int, **_: object) -> Session:
         assert device == "cuda"
         return sessions["encoder" if "encoder" in path.name else "decoder"]
 
-    monkeypatch.setattr(graphs, "open_session", open_fake)
-    table = OnnxBackend(bundle, "fp32", "cuda", memory=memory).new_table(16, 2)
+    monkeypatch.setattr(decoder, "open_session", open_fake)
+    table = OnnxDecoderBackend(bundle, "fp32", "cuda", memory=memory).new_table(16, 2)
     return Device(table, memory, sessions["encoder"], sessions["decoder"])
 
 
-def encode(table: OnnxRowTable, num_slots: int, length: int) -> None:
+def encode(table: OnnxTable, num_slots: int, length: int) -> None:
     table.encode(np.full((num_slots, length), 3), np.full(num_slots, length), range(num_slots))
 
 
-def step(table: OnnxRowTable, num_rows: int, position: int) -> None:
-    table.step(np.full(num_rows, 5), np.full(num_rows, position))
+def step(table: OnnxTable, num_rows: int, position: int) -> None:
+    ids, indices = np.full((num_rows, 1), 5), np.full(num_rows, position)
+    table.advance(0, ids, indices, np.arange(num_rows), 4, wants_logits=False)
 
 
 def test_the_encoder_writes_to_the_device(device: Device, bundle: Bundle) -> None:
@@ -97,8 +106,10 @@ def test_caches_stay_on_the_device_and_are_written_in_place(device: Device, bund
     binding = device.decoder.runs[0]
     specs = bundle.graph("fp32", "decoder")
     assert set(binding.inputs) == {spec.name for spec in specs.inputs}
-    on_device = {name for name, bound in (binding.inputs | binding.outputs).items() if bound.device == "cuda"}
-    assert on_device == {
+    on_host = {name for name, bound in (binding.inputs | binding.outputs).items() if bound.device == "cpu"}
+    assert on_host == {"num_candidates"}  # the size of a result
+    in_place = {name for name in binding.inputs | binding.outputs if "_cache" in name or "cross_" in name}
+    assert in_place == {
         f"{prefix}{part}{suffix}.{layer}"
         for layer in range(2)
         for part in ("key", "value")
@@ -107,7 +118,7 @@ def test_caches_stay_on_the_device_and_are_written_in_place(device: Device, bund
     for name, bound in binding.outputs.items():
         if name.startswith("new_"):
             assert bound == binding.inputs[name.removeprefix("new_")]
-    assert set(binding.outputs) - on_device == {
+    assert set(binding.outputs) - in_place == {
         "candidate_ids",
         "candidate_log_probs",
     }  # the logits stay where they are
@@ -124,30 +135,34 @@ def test_the_cuda_library_is_asked_for_after_a_session_has_loaded_it(
         order.append(device)
         return HostCudaMemory(device)
 
-    monkeypatch.setattr(graphs, "open_session", lambda *_: order.append("session"))
-    monkeypatch.setattr(graphs, "memory_of", memory_of)
-    OnnxBackend(bundle, "fp32", "cuda")
+    monkeypatch.setattr(decoder, "open_session", lambda *_, **__: order.append("session"))
+    monkeypatch.setattr(decoder, "memory_of", memory_of)
+    OnnxDecoderBackend(bundle, "fp32", "cuda")
     assert order == ["session", "session", "cuda"]
 
 
 def test_more_rows_than_a_block_has_are_not_bound(device: Device) -> None:
     backend_graphs, memory = device.table._graphs, device.memory
     cache, cross = (memory.allocate((4, rows, 8, 32), np.dtype(np.float32)) for rows in (8, 4))
-    backend_graphs.bind_blocks(Binding(), 8, cache, 4, cross)
-    with pytest.raises(IndexError, match="9 rows of 4 sources do not fit blocks of 8 and 4"):
-        backend_graphs.bind_blocks(Binding(), 9, cache, 4, cross)
-    with pytest.raises(IndexError, match="8 rows of 5 sources do not fit blocks of 8 and 4"):
-        backend_graphs.bind_blocks(Binding(), 8, cache, 5, cross)
+    shape = Shape(0, 8, 1, 8, 1, False, cache, 4, cross)
+    backend_graphs.bind_rows(Binding(), shape)
+    with pytest.raises(IndexError, match="rows 0 to 8 do not fit a block of 8"):
+        backend_graphs.bind_rows(Binding(), shape._replace(num_rows=9))
+    with pytest.raises(IndexError, match="sources 0 to 4 do not fit a block of 4"):
+        backend_graphs.bind_rows(Binding(), shape._replace(num_slots=5))
 
 
-def test_ids_are_bound_again_at_each_step_because_binding_copies_them(device: Device) -> None:
+def test_a_step_is_sent_by_one_copy_and_read_by_one(device: Device) -> None:
     encode(device.table, 1, 4)
     step(device.table, 2, 0)
     binding = device.decoder.runs[0]
-    binding.inputs.clear()
+    before = dict(binding.inputs)
+    device.memory.cuda.calls.clear()
     step(device.table, 2, 1)
-    ids = {"input_ids", "write_indices", "read_indices", "source_lengths", "num_candidates"}
-    assert set(binding.inputs) == ids
+    assert device.memory.cuda.calls == ["upload", "synchronize", "run", "download"]
+    assert binding.inputs == before  # at the same addresses
+    sent = np.ctypeslib.as_array((ctypes.c_int64 * 2).from_address(binding.inputs["write_indices"].pointer))
+    assert sent.tolist() == [1, 1]
 
 
 def test_copies_are_waited_for_before_a_session_runs(device: Device) -> None:
@@ -155,7 +170,7 @@ def test_copies_are_waited_for_before_a_session_runs(device: Device) -> None:
     for number in range(30):
         encode(device.table, chance.randint(1, 8), chance.choice([3, 80]))
         step(device.table, 4, number)
-        device.table.copy_cache([(0, 1), (2, 3)], number + 1)
+        device.table.copy_rows([(0, 1), (2, 3)], number + 1)
     calls = device.memory.cuda.calls
     assert calls.count("run") == 60
     for number, call in enumerate(calls):
@@ -193,8 +208,6 @@ def test_a_block_lives_for_as_long_as_it_is_bound(device: Device) -> None:
     encode(table, 1, 90)
     assert table.cross is not bound()
     assert bound() is not None
-    step(table, 2, 1)
-    assert bound() is None
 
 
 class SessionFactory:

@@ -10,12 +10,13 @@ import pytest
 from export.bundle import Bundle
 from model.reference import next_log_probs
 from model.transformer import Transformer
-from service.engine.backend import Candidates
-from service.runtime.backend import OnnxBackend
-from service.runtime.graphs import DecoderGraphs
+from service.engine.core.arrays import Candidates
+from service.runtime.call import Shape
+from service.runtime.decoder import DecoderGraphs, OnnxDecoderBackend
 from service.runtime.growth import bucket
 from service.runtime.memory import HostMemory, Memory
-from service.runtime.table import OnnxRowTable, source_bucket
+from service.runtime.step_graphs import Run
+from service.runtime.table import OnnxTable, source_bucket
 from tests.service.runtime.blocks import HostCudaMemory
 
 MAX_ROWS = 12
@@ -24,7 +25,7 @@ MAX_ROWS = 12
 class Walk:
     """Texts that come, grow and leave in a table, and what each of its rows has read."""
 
-    def __init__(self, backend: OnnxBackend, model: Transformer, beam_size: int, chance: random.Random) -> None:
+    def __init__(self, backend: OnnxDecoderBackend, model: Transformer, beam_size: int, chance: random.Random) -> None:
         self.table = backend.new_table(MAX_ROWS, beam_size)
         self.model, self.beam_size, self.chance = model, beam_size, chance
         self.sources: list[list[int]] = []
@@ -52,9 +53,14 @@ class Walk:
     def leave(self, slot: int) -> None:
         last = len(self.sources) - 1
         if slot != last:
-            self.table.move_slot(last, slot, len(self.prefixes[last][0]))
+            self.table.take_slot(self.table, last, slot, len(self.prefixes[last][0]))
             self.sources[slot], self.prefixes[slot] = self.sources[last], self.prefixes[last]
         del self.sources[last], self.prefixes[last]
+        self.trim()
+
+    def trim(self) -> None:
+        longest = max((len(rows[0]) for rows in self.prefixes), default=0)
+        self.table.trim(len(self.prefixes) * self.beam_size, longest + 1)
 
     def move_to(self, other: Walk, slot: int) -> None:
         other.table.take_slot(self.table, slot, len(other.sources), len(self.prefixes[slot][0]))
@@ -68,9 +74,15 @@ class Walk:
         positions = [len(row) for row in rows]
         for row in rows:
             row.append(self.token() if row else config.bos_id)
-        candidates = self.table.step(np.array([row[-1] for row in rows]), np.array(positions))
+        candidates = self.advance([row[-1] for row in rows], positions)
         self.compare(candidates)
         self.swap_beams()
+
+    def advance(self, tokens: list[int], positions: list[int]) -> Candidates:
+        count = 1 if self.beam_size == 1 else 2 * self.beam_size
+        reads = np.arange(len(tokens))
+        ids, indices = np.array(tokens)[:, None], np.array(positions)
+        return self.table.advance(0, ids, indices, reads, count, wants_logits=False).candidates
 
     def compare(self, candidates: Candidates) -> None:
         """One row of each step, and the best of its candidates."""
@@ -86,7 +98,7 @@ class Walk:
             if self.beam_size > 1 and self.chance.random() < 0.5:
                 source, destination = self.chance.sample(range(self.beam_size), 2)
                 first = slot * self.beam_size
-                self.table.copy_cache([(first + source, first + destination)], len(rows[0]))
+                self.table.copy_rows([(first + source, first + destination)], len(rows[0]))
                 rows[destination] = list(rows[source])
 
 
@@ -96,7 +108,7 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
     bundle: Bundle, model: Transformer, memory: Memory, beam_size: int
 ) -> None:
     chance = random.Random(beam_size)
-    backend = OnnxBackend(bundle, "fp32", memory=memory)
+    backend = OnnxDecoderBackend(bundle, "fp32", memory=memory)
     walks = [Walk(backend, model, beam_size, chance) for _ in range(2)]
     capacities = set()
     for number in range(120):
@@ -119,8 +131,24 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
     assert len(capacities) > 10  # it has grown and shrunk
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_rows_that_fill_a_step_up_change_nothing(bundle: Bundle, model: Transformer, beam_size: int) -> None:
+    """As on a device; the processor ignores that a step is to be recorded."""
+    chance, runs = random.Random(beam_size), list[Run]()
+    walk = Walk(OnnxDecoderBackend(bundle, "fp32", observe=runs.append), model, beam_size, chance)
+    for _ in range(25):
+        if walk.has_room and (not walk.sources or chance.random() < 0.3):
+            walk.join(longest=20)
+        if chance.random() < 0.2:
+            walk.leave(chance.randrange(len(walk.sources)))
+        if walk.sources:
+            walk.step()
+    assert runs.count("replayed") > runs.count("captured") > 2
+    assert "ordinary" not in runs
+
+
 def test_the_table_for_long_rows_is_cut_when_they_have_left(bundle: Bundle, model: Transformer) -> None:
-    walk = Walk(OnnxBackend(bundle, "fp32"), model, 1, random.Random(0))
+    walk = Walk(OnnxDecoderBackend(bundle, "fp32"), model, 1, random.Random(0))
     walk.join(longest=90, count=2)
     for _ in range(70):
         walk.step()
@@ -130,6 +158,7 @@ def test_the_table_for_long_rows_is_cut_when_they_have_left(bundle: Bundle, mode
     assert table.cache.shape[1] < MAX_ROWS
     assert table.cache.shape[2] >= 70
     walk.sources, walk.prefixes = [], []
+    walk.trim()
     walk.join(longest=4, count=MAX_ROWS)  # more rows than there were, and each of them short
     for _ in range(12):
         walk.step()
@@ -138,12 +167,13 @@ def test_the_table_for_long_rows_is_cut_when_they_have_left(bundle: Bundle, mode
 
 
 def test_more_rows_may_come_than_there_were_when_the_table_is_cut(bundle: Bundle, model: Transformer) -> None:
-    walk = Walk(OnnxBackend(bundle, "fp32"), model, 1, random.Random(0))
+    walk = Walk(OnnxDecoderBackend(bundle, "fp32"), model, 1, random.Random(0))
     walk.join(longest=90)
     for _ in range(70):
         walk.step()
     few = len(walk.sources)
     walk.sources, walk.prefixes = [], []
+    walk.trim()
     while len(walk.sources) < MAX_ROWS:
         walk.join(longest=4)
     assert few < len(walk.sources)
@@ -153,8 +183,8 @@ def test_more_rows_may_come_than_there_were_when_the_table_is_cut(bundle: Bundle
 def test_rows_beyond_a_block_are_refused(bundle: Bundle) -> None:
     graphs = DecoderGraphs(bundle, "fp32", "cpu", 1)
     blocks = [graphs.memory.allocate((2 * graphs.num_layers, 8, 8, graphs.width), graphs.dtype) for _ in range(2)]
-    with pytest.raises(IndexError, match="9 rows of 8 sources do not fit blocks of 8 and 8"):
-        graphs.bind_blocks(graphs.decoder.io_binding(), 9, blocks[0], 8, blocks[1])
+    with pytest.raises(IndexError, match="rows 0 to 8 do not fit a block of 8"):
+        graphs.bind_rows(graphs.decoder.io_binding(), Shape(0, 9, 1, 9, 1, False, blocks[0], 8, blocks[1]))
 
 
 def test_buckets() -> None:
@@ -167,9 +197,10 @@ def test_buckets() -> None:
 
 
 def test_rows_are_bounded(bundle: Bundle) -> None:
-    table: OnnxRowTable = OnnxBackend(bundle, "fp32").new_table(10, 2)
+    table: OnnxTable = OnnxDecoderBackend(bundle, "fp32").new_table(10, 2)
     table.encode(np.full((5, 2), 3), np.full(5, 2), range(5))
-    table.step(np.full(10, 1), np.zeros(10, np.int64))
+    ids, zeros = np.full((10, 1), 1), np.zeros(10, np.int64)
+    table.advance(0, ids, zeros, np.arange(10), 4, wants_logits=False)
     assert table.cache is not None
     assert table.cross is not None
     assert (table.cache.shape[1], table.cross.shape[1]) == (10, 8)

@@ -11,10 +11,11 @@ import torch
 from export.bundle import Bundle, BundleError
 from model.reference import next_log_probs
 from model.transformer import Transformer
-from service.engine.generation.backend import Advanced
-from service.runtime.decoder import OnnxGenerationBackend
-from service.runtime.decoder_table import OnnxGenerationTable, OnnxSavedRow
+from service.engine.decode.backend import Advanced
+from service.runtime.decoder import OnnxDecoderBackend
 from service.runtime.memory import HostMemory, Memory
+from service.runtime.step_graphs import Run
+from service.runtime.table import OnnxSavedRow, OnnxTable
 from tests.service.runtime.blocks import HostCudaMemory
 
 MAX_ROWS = 12
@@ -23,7 +24,7 @@ MAX_ROWS = 12
 class Walk:
     """Texts that come, are read in pieces, grow, are kept and leave, and what each row of the table has read."""
 
-    def __init__(self, backend: OnnxGenerationBackend, model: Transformer, chance: random.Random) -> None:
+    def __init__(self, backend: OnnxDecoderBackend, model: Transformer, chance: random.Random) -> None:
         self.table = backend.new_table(MAX_ROWS)
         self.model, self.chance = model, chance
         self.rows: list[list[int]] = []
@@ -107,7 +108,7 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
     decoder_bundle: Bundle, decoder: Transformer, memory: Memory
 ) -> None:
     chance = random.Random(4)
-    walk = Walk(OnnxGenerationBackend(decoder_bundle, "fp32", memory=memory), decoder, chance)
+    walk = Walk(OnnxDecoderBackend(decoder_bundle, "fp32", memory=memory), decoder, chance)
     capacities = set()
     for _ in range(60):
         if len(walk.rows) < MAX_ROWS and (not walk.rows or chance.random() < 0.4):
@@ -121,27 +122,42 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
     assert len(capacities) > 5  # it has grown and shrunk
 
 
+def test_rows_that_fill_a_step_up_change_nothing(decoder_bundle: Bundle, decoder: Transformer) -> None:
+    """As on a device, also where the rows behind those of a step hold prompts that are being read."""
+    chance, runs = random.Random(3), list[Run]()
+    walk = Walk(OnnxDecoderBackend(decoder_bundle, "fp32", observe=runs.append), decoder, chance)
+    for _ in range(40):
+        if len(walk.rows) < MAX_ROWS and (not walk.rows or chance.random() < 0.4):
+            walk.join(longest=chance.choice([1, 6, 30]))
+        for count in (len(walk.rows), chance.randint(1, len(walk.rows))):
+            walk.advance(0, [[walk.token()] for _ in walk.rows[:count]])
+        while walk.rows and (max(map(len, walk.rows)) > 80 or chance.random() < 0.3):
+            walk.leave()
+    assert {"captured", "replayed"} == set(runs)
+    assert runs.count("replayed") > 10
+
+
 def test_a_call_beyond_the_positions_is_refused(decoder_bundle: Bundle) -> None:
-    table: OnnxGenerationTable = OnnxGenerationBackend(decoder_bundle, "fp32").new_table(4)
+    table: OnnxTable = OnnxDecoderBackend(decoder_bundle, "fp32").new_table(4)
     ids, zero = np.full((1, 7), 5), np.zeros(1, np.int64)
     with pytest.raises(IndexError, match="position 96 is beyond the model's 96 positions"):
         table.advance(0, ids, np.array([90]), zero, 1, wants_logits=False)
 
 
 def test_rows_beyond_a_block_are_refused(decoder_bundle: Bundle) -> None:
-    table: OnnxGenerationTable = OnnxGenerationBackend(decoder_bundle, "fp32").new_table(4)
+    table: OnnxTable = OnnxDecoderBackend(decoder_bundle, "fp32").new_table(4)
     ids, zeros = np.full((3, 1), 5), np.zeros(3, np.int64)
     with pytest.raises(IndexError, match="rows 2 to 4 do not fit a block of 4"):
         table.advance(2, ids, zeros, zeros, 1, wants_logits=False)
 
 
-def test_other_architectures_are_refused(bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match="is of the architecture 'encoder_decoder', not a decoder"):
-        OnnxGenerationBackend(bundle, "fp32")
+def test_other_architectures_are_refused(embedding_bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match="is of the architecture 'encoder' and has no decoder"):
+        OnnxDecoderBackend(embedding_bundle, "fp32")
 
 
 def test_what_the_backend_says_of_its_model(decoder_bundle: Bundle) -> None:
-    backend = OnnxGenerationBackend(decoder_bundle, "fp32")
+    backend = OnnxDecoderBackend(decoder_bundle, "fp32")
     config = decoder_bundle.config
     assert (backend.eos_ids, backend.pad_id, backend.vocab_size) == ((config.eos_id,), config.pad_id, 300)
     assert (backend.max_total_tokens, backend.num_candidates) == (96, 16)

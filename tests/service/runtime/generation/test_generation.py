@@ -12,28 +12,30 @@ import pytest
 from export.bundle import Bundle
 from model import reference
 from model.transformer import Transformer
-from service.engine.generation.engine import GenerationEngine
-from service.engine.generation.line import GenerationLimits
-from service.engine.generation.stream import GenerationStream
-from service.engine.generation.types import GenerationRequest
-from service.engine.observer import NullObserver
-from service.engine.sampling.options import SamplingOptions
-from service.engine.types import GenerationResult
-from service.runtime.decoder import OnnxGenerationBackend
+from service.engine.core.observer import NullObserver
+from service.engine.decode.engine import DecodingEngine
+from service.engine.decode.line import DecodingLimits
+from service.engine.decode.sampling.options import SamplingOptions
+from service.engine.decode.stream import TokenStream
+from service.engine.decode.types import DecodingRequest, Result
+from service.runtime.decoder import OnnxDecoderBackend
 from service.runtime.memory import HostMemory, Memory
 from tests.export.rounded import rounded_decoder
+from tests.service.engine.decode.toy import request_of
 from tests.service.runtime.blocks import HostCudaMemory
 
 HEADER = tuple(7 + 13 * place % 250 for place in range(30))
 MIXES = {
-    "plain": GenerationLimits(max_prefix_tokens=1),
-    "chunked": GenerationLimits(max_batch_tokens=7, max_prefix_tokens=1),
-    "reused": GenerationLimits(max_batch_tokens=50),
-    "crowded": GenerationLimits(max_rows=5, max_cached_tokens=300, max_batch_tokens=24, max_prefix_tokens=200),
+    "plain": DecodingLimits(max_prefix_tokens=1),
+    "chunked": DecodingLimits(max_prompt_batch_tokens=7, max_prefix_tokens=1),
+    "reused": DecodingLimits(max_prompt_batch_tokens=50),
+    "crowded": DecodingLimits(
+        max_rows=5, max_cache_bytes=300 * 2 * 2 * 16 * 4, max_prompt_batch_tokens=24, max_prefix_tokens=200
+    ),
 }
 
 
-def requests_of(count: int, sampling: bool) -> list[GenerationRequest]:
+def requests_of(count: int, sampling: bool) -> list[DecodingRequest]:
     chance = random.Random(1)
     requests = []
     for seed in range(count):
@@ -41,8 +43,8 @@ def requests_of(count: int, sampling: bool) -> list[GenerationRequest]:
         prompt = (*HEADER[: chance.choice([0, 20, 30])], *tail)
         options = SamplingOptions(do_sample=True, temperature=0.8, top_p=0.95, repetition_penalty=1.1, seed=seed)
         requests.append(
-            GenerationRequest(
-                input_ids=prompt,
+            request_of(
+                prompt=prompt,
                 sampling=options if sampling else SamplingOptions(),
                 max_new_tokens=chance.randint(1, 40),
             )
@@ -57,24 +59,24 @@ class Reuse(NullObserver):
         self.num_tokens += num_reused_tokens
 
 
-async def read(stream: GenerationStream) -> list[int]:
+async def read(stream: TokenStream) -> list[int]:
     return [event.token_id async for event in stream]
 
 
 def generate(
     bundle: Bundle,
-    requests: Sequence[GenerationRequest],
-    limits: GenerationLimits,
+    requests: Sequence[DecodingRequest],
+    limits: DecodingLimits,
     num_loops: int = 1,
     memory: Memory | None = None,
     observer: NullObserver | None = None,
     precision: str = "fp32",
 ) -> list[list[int]]:
     """The tokens of all requests, which come in three waves."""
-    backend = OnnxGenerationBackend(bundle, precision, memory=memory)
+    backend = OnnxDecoderBackend(bundle, precision, memory=memory)
 
     async def main() -> list[list[int]]:
-        engine = GenerationEngine(backend, limits, num_loops, observer, capacities=(24, 48))
+        engine = DecodingEngine(backend, limits, num_loops, observer, capacities=(24, 48))
         engine.start()
         try:
             tasks: list[asyncio.Task[list[int]]] = []
@@ -101,8 +103,8 @@ def greedy(decoder: Transformer) -> list[list[int]]:
     """What the reference writes, greedily, with its end token."""
     outputs = []
     for request in requests_of(18, sampling=False):
-        tokens = reference.greedy(decoder, None, request.max_new_tokens, request.input_ids)
-        outputs.append(tokens + [decoder.config.eos_id] * (len(tokens) < request.max_new_tokens))
+        tokens = reference.greedy(decoder, None, request.options.max_new_tokens, request.prompt_ids)
+        outputs.append(tokens + [decoder.config.eos_id] * (len(tokens) < request.options.max_new_tokens))
     return outputs
 
 
@@ -140,28 +142,26 @@ def test_a_seed_gives_the_same_text_whatever_else_is_in_the_batch(decoder_bundle
         assert generate(decoder_bundle, requests, MIXES[mix]) == together
 
 
-async def search(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
-    engine = GenerationEngine(OnnxGenerationBackend(bundle, "fp32"), GenerationLimits(max_rows=9), capacities=(24,))
+async def search(bundle: Bundle, requests: Sequence[DecodingRequest]) -> list[Result]:
+    engine = DecodingEngine(OnnxDecoderBackend(bundle, "fp32"), DecodingLimits(max_rows=9), capacities=(24,))
     engine.start()
     try:
-        other = await engine.open(GenerationRequest(input_ids=HEADER, max_new_tokens=30, ignore_eos=True))
-        results = await asyncio.gather(*(engine.search(request) for request in requests))
+        other = await engine.open(request_of(prompt=HEADER, max_new_tokens=30, ignore_eos=True))
+        results = await asyncio.gather(*(engine.run([request]) for request in requests))
         await read(other)
-        return results
+        return [result for (result,) in results]
     finally:
         await asyncio.to_thread(engine.close)
 
 
 def test_beam_search_equals_the_references(decoder_bundle: Bundle, decoder: Transformer) -> None:
     requests = [
-        GenerationRequest(
-            input_ids=prompt, max_new_tokens=12, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=0.7
-        )
+        request_of(prompt=prompt, max_new_tokens=12, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=0.7)
         for prompt, beam_size in (((5,), 1), ((17, 44, 9), 4), (HEADER[:25], 2))
     ]
     for request, result in zip(requests, asyncio.run(search(decoder_bundle, requests)), strict=True):
         expected = reference.beam(
-            decoder, None, request.beam_size, 12, 0.7, request.num_hypotheses, list(request.input_ids)
+            decoder, None, request.options.beam_size, 12, 0.7, request.options.num_hypotheses, list(request.prompt_ids)
         )
         assert [list(hypothesis.token_ids) for hypothesis in result.hypotheses] == [
             hypothesis.token_ids for hypothesis in expected
@@ -171,13 +171,13 @@ def test_beam_search_equals_the_references(decoder_bundle: Bundle, decoder: Tran
 
 
 def test_log_probabilities_of_prompt_and_output(decoder_bundle: Bundle, decoder: Transformer) -> None:
-    request = GenerationRequest(input_ids=HEADER[:9], max_new_tokens=5, top_n_tokens=3, wants_prompt_log_probs=True)
+    request = request_of(prompt=HEADER[:9], max_new_tokens=5, top_n_tokens=3, wants_prompt_log_probs=True)
 
-    async def main() -> tuple[GenerationStream, list[tuple[int, float]]]:
-        engine = GenerationEngine(OnnxGenerationBackend(decoder_bundle, "fp32"), capacities=(24,))
+    async def main() -> tuple[TokenStream, list[tuple[int, float]]]:
+        engine = DecodingEngine(OnnxDecoderBackend(decoder_bundle, "fp32"), capacities=(24,))
         engine.start()
         try:
-            other = await engine.open(GenerationRequest(input_ids=HEADER, max_new_tokens=30))
+            other = await engine.open(request_of(prompt=HEADER, max_new_tokens=30))
             stream = await engine.open(request)
             events = [event async for event in stream]
             await read(other)
@@ -187,15 +187,15 @@ def test_log_probabilities_of_prompt_and_output(decoder_bundle: Bundle, decoder:
             await asyncio.to_thread(engine.close)
 
     stream, events = asyncio.run(main())
-    text = [*request.input_ids, *(token for token, _ in events)]
+    text = [*request.prompt_ids, *(token for token, _ in events)]
     assert stream.prompt_log_probs is not None
     assert stream.prompt_log_probs[0] == (text[0], None, ())
     for place, token in enumerate(text[1:], start=1):
         log_probs = np.array(reference.next_log_probs(decoder, None, text[:place]))
-        if place < len(request.input_ids):
+        if place < len(request.prompt_ids):
             scored = stream.prompt_log_probs[place]
             assert scored.token_id == token
             assert scored.log_prob == pytest.approx(log_probs[token], abs=1e-4)
             assert [best for best, _ in scored.top_tokens] == np.argsort(-log_probs)[:3].tolist()
         else:
-            assert events[place - len(request.input_ids)][1] == pytest.approx(log_probs[token], abs=1e-4)
+            assert events[place - len(request.prompt_ids)][1] == pytest.approx(log_probs[token], abs=1e-4)

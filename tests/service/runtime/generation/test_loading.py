@@ -10,18 +10,19 @@ import pytest
 from export.bundle import Bundle
 from model import reference
 from model.transformer import Transformer
-from service.engine.generation.types import GenerationRequest
-from service.engine.observer import NullObserver
+from service.engine.core.observer import NullObserver
 from service.errors import StartupError
-from service.loading import load_model
-from service.loading.generation import generation_limits
-from service.models import GenerationModel
+from service.heads.generate.load import generation_limits
+from service.heads.generate.model import GenerationModel
+from service.heads.registry import COMPANIONS, TASKS
+from service.models.loading import load_heads
 from service.settings import Settings
+from tests.service.engine.decode.toy import request_of
 
 
 def load(bundle: Bundle, **settings: str | int) -> GenerationModel:
     chosen = Settings.model_validate({"precision": "fp32"} | settings)
-    model = load_model(bundle.path, "cpu", chosen, lambda _: NullObserver())
+    (model,) = load_heads(bundle.path, "cpu", chosen, TASKS, COMPANIONS, lambda _: NullObserver())
     assert isinstance(model, GenerationModel)
     return model
 
@@ -43,7 +44,7 @@ def test_what_the_manifest_says_is_what_is_served(decoder_bundle: Bundle) -> Non
 def test_a_loaded_model_is_healthy_and_writes(decoder_bundle: Bundle, decoder: Transformer) -> None:
     async def main(model: GenerationModel) -> list[int]:
         await model.probe(time.monotonic() + 60)
-        stream = await model.engine.open(GenerationRequest(input_ids=(9, 8), max_new_tokens=7, ignore_eos=True))
+        stream = await model.engine.open(request_of(prompt=(9, 8), max_new_tokens=7, ignore_eos=True))
         return [event.token_id async for event in stream]
 
     model = load(decoder_bundle)
@@ -59,19 +60,19 @@ def test_a_loaded_model_is_healthy_and_writes(decoder_bundle: Bundle, decoder: T
 
 @pytest.mark.parametrize(("device", "tokens"), [("cpu", 256), ("cuda", 4096)])
 def test_limits_are_those_of_the_settings(device: str, tokens: int) -> None:
-    assert generation_limits(Settings(), device, 96, "tiny").max_batch_tokens == tokens  # type: ignore[arg-type]
-    settings = Settings(max_prompt_batch_tokens=33, max_rows=9, max_cached_tokens=5000, max_prefix_tokens=77)
-    limits = generation_limits(settings, "cpu", 96, "tiny")
-    assert (limits.max_batch_tokens, limits.max_rows) == (33, 9)
-    assert (limits.max_cached_tokens, limits.max_prefix_tokens) == (5000, 77)
+    assert generation_limits(Settings(), device, 96, 5000, "tiny").max_prompt_batch_tokens == tokens  # type: ignore[arg-type]
+    settings = Settings(max_prompt_batch_tokens=33, max_rows=9, max_prefix_tokens=77)
+    limits = generation_limits(settings, "cpu", 96, 5000, "tiny")
+    assert (limits.max_prompt_batch_tokens, limits.max_rows) == (33, 9)
+    assert (limits.max_cache_bytes, limits.max_prefix_tokens) == (5000, 77)
 
 
-@pytest.mark.parametrize("field", ["max_cached_tokens", "max_waiting_tokens"])
-def test_a_text_that_could_never_be_served_is_no_offer(decoder_bundle: Bundle, field: str) -> None:
-    settings = {field: 500, "max_source_tokens": 50}
+@pytest.mark.parametrize(("field", "least"), [("max_waiting_tokens", 96), ("max_cache_bytes", 96 * 2 * 2 * 16 * 4)])
+def test_a_text_that_could_never_be_served_is_no_offer(decoder_bundle: Bundle, field: str, least: int) -> None:
+    settings = {field: least, "max_source_tokens": 50}
     assert load(decoder_bundle, **settings).max_total_tokens == 96
-    settings[field] = 95
+    settings[field] = least - 1
     with pytest.raises(
-        StartupError, match=f"POLYHEAD_{field.upper()} .* is 95, but a text of the model tiny may have 96"
+        StartupError, match=f"POLYHEAD_{field.upper()} .* is {least - 1}, but .* of the model tiny may .* {least}"
     ):
         load(decoder_bundle, **settings)

@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError, RequestTooLargeError
+from service.engine.core.observer import NullObserver
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.encode.embedding_engine import EmbeddingEngine
+from service.engine.encode.embedding_line import EmbeddingLimits
+from tests.service.engine.toy_encoder import MAX_TOKENS, VOCABULARY, ToyEncoder, vectors
+
+
+@contextmanager
+def running(backend: ToyEncoder, num_loops: int = 1, **limits: int) -> Iterator[EmbeddingEngine]:
+    engine = EmbeddingEngine(backend, EmbeddingLimits(**limits), num_loops)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        backend.allow()
+        engine.close()
+
+
+def request(num_tokens: int = 3, **fields: Any) -> EmbeddingRequest:
+    return EmbeddingRequest(tuple(range(1, num_tokens + 1)), **fields)
+
+
+def assert_right(results: list[EmbeddingResult], requests: list[EmbeddingRequest]) -> None:
+    for result, made in zip(results, requests, strict=True):
+        np.testing.assert_array_equal(result.values, vectors(made))
+        assert result.num_input_tokens == made.num_tokens
+        assert result.queue_seconds >= 0
+        assert result.inference_seconds >= 0
+
+
+def random_requests(seed: int, count: int) -> list[EmbeddingRequest]:
+    chance = random.Random(seed)
+    requests = []
+    for _ in range(count):
+        ids = tuple(chance.randrange(1, VOCABULARY) for _ in range(chance.randint(1, MAX_TOKENS)))
+        types = tuple(chance.randrange(2) for _ in ids) if chance.random() < 0.3 else None
+        requests.append(EmbeddingRequest(ids, chance.random() < 0.3, token_type_ids=types))
+    return requests
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 30), st.integers(MAX_TOKENS, 200), st.integers(1, 50), st.integers(1, 3))
+def test_each_request_gets_its_own_result_in_order(
+    seed: int, count: int, max_batch_tokens: int, overhead_tokens: int, num_loops: int
+) -> None:
+    requests, backend = random_requests(seed, count), ToyEncoder()
+    limits = {"max_batch_tokens": max_batch_tokens, "overhead_tokens": overhead_tokens}
+    with running(backend, num_loops, **limits) as engine:
+        assert_right(asyncio.run(engine.run(requests)), requests)
+    assert all(max(lengths) * len(lengths) <= max_batch_tokens for lengths in backend.lengths_of_batches)
+    assert backend.most_at_once <= num_loops
+
+
+@pytest.mark.parametrize("num_loops", [1, 2])
+def test_64_callers_at_once(num_loops: int) -> None:
+    calls = [random_requests(seed, 1 + seed % 5) for seed in range(64)]
+
+    async def main(engine: EmbeddingEngine) -> list[list[EmbeddingResult]]:
+        return await asyncio.gather(*(engine.run(call) for call in calls))
+
+    with running(ToyEncoder(), num_loops) as engine:
+        for results, call in zip(asyncio.run(main(engine)), calls, strict=True):
+            assert_right(results, call)
+
+
+def test_inputs_of_the_longest_length_and_of_one_token() -> None:
+    requests = [request(MAX_TOKENS), request(1), request(MAX_TOKENS, wants_tokens=True), request(1, wants_tokens=True)]
+    with running(ToyEncoder(), max_batch_tokens=MAX_TOKENS, max_waiting_tokens=2 * MAX_TOKENS + 2) as engine:
+        assert_right(asyncio.run(engine.run(requests)), requests)
+
+
+def test_pooled_vectors_and_those_of_tokens_do_not_share_a_batch() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend) as engine:
+        first = engine.submit(request())
+        backend.wait_for_batch(1)
+        others = [engine.submit(request(3, wants_tokens=number % 2 == 0)) for number in range(6)]
+        backend.allow()
+        for future in [first, *others]:
+            future.result(60)
+    assert backend.kinds == [False, True, False]
+    assert [len(lengths) for lengths in backend.lengths_of_batches] == [1, 3, 3]
+
+
+def test_an_idle_engine_runs_what_comes_at_once() -> None:
+    """One text is not held back for company, whatever the budget."""
+    backend = ToyEncoder()
+    with running(backend) as engine:
+        for number in range(5):
+            engine.submit(request()).result(60)
+            assert len(backend.lengths_of_batches) == number + 1
+
+
+def test_what_comes_while_a_batch_runs_shares_the_next_one() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend) as engine:
+        futures = [engine.submit(request())]
+        backend.wait_for_batch(1)
+        futures += [engine.submit(request()) for _ in range(7)]
+        assert engine.stats().waiting_requests == 7
+        backend.allow()
+        for future in futures:
+            future.result(60)
+    assert [len(lengths) for lengths in backend.lengths_of_batches] == [1, 7]
+
+
+def until(engine: EmbeddingEngine, waiting: int) -> None:
+    end = time.monotonic() + 60
+    while engine.stats().waiting_requests != waiting:
+        assert time.monotonic() < end
+        threading.Event().wait(0.001)
+
+
+def test_a_full_batch_is_formed_while_another_runs() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, max_batch_tokens=40) as engine:
+        futures = [engine.submit(request(10))]
+        backend.wait_for_batch(1)
+        futures += [engine.submit(request(10)) for _ in range(3)]
+        assert engine.stats().waiting_requests == 3  # with room for one more, they stay in the line
+        futures.append(engine.submit(request(10)))
+        until(engine, 0)
+        assert len(backend.lengths_of_batches) == 1
+        futures.append(engine.submit(request(40)))
+        assert engine.stats().waiting_requests == 1  # one batch is formed ahead, not two
+        backend.allow()
+        for future in futures:
+            future.result(60)
+    assert backend.lengths_of_batches == [[10], [10] * 4, [40]]
+
+
+def test_a_batch_that_is_formed_is_run_by_who_ran_the_last_one_while_another_thread_answers_that() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, max_batch_tokens=40) as engine:
+        first = engine.submit(request(10))
+        backend.wait_for_batch(1)
+        second = engine.submit(request(40))
+        until(engine, 0)
+        backend.allow(1)
+        assert_right([first.result(60)], [request(10)])  # though the only loop is at the second by now
+        backend.wait_for_batch(2)
+        assert backend.threads[0] == backend.threads[1]
+        backend.allow()
+        assert_right([second.result(60)], [request(40)])
+
+
+def test_loops_share_what_one_call_brings() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, num_loops=2) as engine:
+        call = threading.Thread(target=lambda: asyncio.run(engine.run([request(10)] * 8)))
+        call.start()
+        backend.wait_for_batch(2)
+        assert engine.stats().active_rows == 8
+        backend.allow()
+        call.join(60)
+    assert backend.lengths_of_batches == [[10] * 4, [10] * 4]
+    assert backend.most_at_once == 2
+
+
+def test_a_long_text_does_not_wait_for_ever_behind_short_ones() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, window_requests=4) as engine:
+        futures = [engine.submit(request(3))]
+        backend.wait_for_batch(1)
+        futures += [engine.submit(request(length)) for length in (3, 40, 3, 3, 3, 3)]
+        backend.allow()
+        for future in futures:
+            future.result(60)
+    assert backend.lengths_of_batches == [[3], [3, 3, 3], [40], [3, 3]]
+
+
+def test_a_call_is_admitted_whole_or_not_at_all() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, max_waiting_requests=3) as engine:
+        running_one = engine.submit(request())
+        backend.wait_for_batch(1)
+        waiting = [engine.submit(request()) for _ in range(2)]
+        with pytest.raises(OverloadedError, match="2 texts of 6 tokens are waiting, allowed: 3 texts"):
+            asyncio.run(engine.run([request(), request()]))
+        assert engine.stats().waiting_requests == 2
+        waiting.append(engine.submit(request()))
+        backend.allow()
+        for future in [running_one, *waiting]:
+            future.result(60)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [
+        (request(MAX_TOKENS + 1), RequestTooLargeError, "input of 41 tokens exceeds the limit of 40 tokens"),
+        (EmbeddingRequest(()), RequestTooLargeError, "input of 0 tokens: there is nothing to read"),
+        (EmbeddingRequest((1, 100)), ValueError, "input_ids holds 100, allowed: 0 to 99"),
+        (EmbeddingRequest((1, -1)), ValueError, "input_ids holds -1, allowed: 0 to 99"),
+        (request(token_type_ids=(0, 2, 0)), ValueError, "token_type_ids holds 2, allowed: 0 to 1"),
+        (request(token_type_ids=(0, 1)), ValueError, "token_type_ids has 2 numbers for 3 tokens"),
+    ],
+)
+def test_what_the_model_cannot_take_is_refused_and_nothing_of_its_call_runs(
+    made: EmbeddingRequest, error: type[Exception], message: str
+) -> None:
+    backend = ToyEncoder()
+    with running(backend) as engine:
+        with pytest.raises(error, match=message):
+            asyncio.run(engine.run([request(), made]))
+        assert engine.stats().waiting_requests == 0
+        assert_right(asyncio.run(engine.run([request()])), [request()])
+    assert backend.lengths_of_batches == [[3]]
+
+
+def test_a_model_without_token_types_takes_those_that_are_zero() -> None:
+    backend = ToyEncoder()
+    backend.num_token_types = 0
+    with running(backend) as engine:
+        asyncio.run(engine.run([request(token_type_ids=(0, 0, 0))]))
+        with pytest.raises(ValueError, match="token_type_ids holds 1, allowed: 0 to 0"):
+            asyncio.run(engine.run([request(token_type_ids=(0, 1, 0))]))
+
+
+@pytest.mark.parametrize("name", ["max_batch_tokens", "max_waiting_tokens"])
+def test_limits_that_would_admit_what_can_never_run_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 39, but an input may have 40 tokens, which could then never run"):
+        EmbeddingEngine(ToyEncoder(), EmbeddingLimits(**{name: 39}))
+
+
+def test_no_loops() -> None:
+    with pytest.raises(ValueError, match="num_loops is 0; it must be at least 1"):
+        EmbeddingEngine(ToyEncoder(), num_loops=0)
+
+
+def test_abandoned_callers_are_skipped_as_the_batch_is_formed() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+
+    async def main(engine: EmbeddingEngine) -> None:
+        staying = asyncio.create_task(engine.run([request(5)]))
+        await asyncio.to_thread(backend.wait_for_batch, 1)
+        leaving = asyncio.create_task(engine.run([request(7), request(8)]))
+        also_staying = asyncio.create_task(engine.run([request(6)]))
+        await asyncio.sleep(0)
+        assert engine.stats().waiting_requests == 3
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert (engine.stats().waiting_requests, engine.stats().waiting_tokens) == (1, 6)
+        backend.allow()
+        assert_right(await staying + await also_staying, [request(5), request(6)])
+
+    with running(backend) as engine:
+        asyncio.run(main(engine))
+    assert backend.lengths_of_batches == [[5], [6]]
+
+
+def test_a_batch_whose_callers_have_all_left_does_not_run() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend, max_batch_tokens=40) as engine:
+        first = engine.submit(request(10))
+        backend.wait_for_batch(1)
+        formed = [engine.submit(request(20)) for _ in range(2)]
+        until(engine, 0)
+        for future in formed:
+            future.cancel()
+        last = engine.submit(request(5))
+        backend.allow()
+        first.result(60)
+        last.result(60)
+    assert backend.lengths_of_batches == [[10], [5]]
+
+
+def test_a_caller_that_leaves_while_its_batch_runs_harms_nobody() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend) as engine:
+        first = engine.submit(request())
+        backend.wait_for_batch(1)
+        first.cancel()
+        second = engine.submit(request(4))
+        backend.allow()
+        assert_right([second.result(60)], [request(4)])
+        assert first.cancelled()
+
+
+def test_a_deadline_that_passes_in_the_line() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend) as engine:
+        first = engine.submit(request())
+        backend.wait_for_batch(1)
+        late = engine.submit(request(deadline=time.monotonic()))
+        in_time = engine.submit(request(4, deadline=time.monotonic() + 600))
+        backend.allow()
+        with pytest.raises(
+            DeadlineError, match=r"the deadline passed before it was begun, .* s after the request came"
+        ):
+            late.result(60)
+        assert_right([first.result(60), in_time.result(60)], [request(), request(4)])
+    assert backend.lengths_of_batches == [[3], [4]]
+
+
+def test_one_late_input_takes_its_call_along() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+
+    async def main(engine: EmbeddingEngine) -> None:
+        first = asyncio.create_task(engine.run([request(5)]))
+        await asyncio.to_thread(backend.wait_for_batch, 1)
+        call = asyncio.create_task(engine.run([request(6), request(7, deadline=time.monotonic()), request(8)]))
+        await asyncio.sleep(0)
+        backend.allow(1)
+        with pytest.raises(DeadlineError):
+            await call
+        await first
+        assert engine.stats().waiting_requests == 0
+
+    with running(backend) as engine:
+        asyncio.run(main(engine))
+
+
+def test_draining_answers_what_was_accepted() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    with running(backend) as engine:
+        futures = [engine.submit(request(length)) for length in (3, 30, 5)]
+        backend.wait_for_batch(1)
+        assert not engine.drain(0.01)
+        with pytest.raises(ModelUnavailableError, match="the server is shutting down"):
+            engine.submit(request())
+        backend.allow()
+        assert engine.drain(60)
+        assert_right([future.result(0) for future in futures], [request(3), request(30), request(5)])
+
+
+def test_closing_fails_what_is_open() -> None:
+    backend = ToyEncoder()
+    backend.hold()
+    engine = EmbeddingEngine(backend)
+    engine.start()
+    futures = [engine.submit(request()) for _ in range(3)]
+    backend.wait_for_batch(1)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    for future in futures:
+        with pytest.raises(ModelUnavailableError, match="the engine was closed before the request was finished"):
+            future.result(60)
+    backend.allow()
+    closing.join(60)
+    assert not any(thread.is_alive() for thread in engine._threads)
+
+
+@pytest.mark.parametrize("num_loops", [1, 2])
+def test_a_dead_loop_fails_everybody_and_says_why(num_loops: int) -> None:
+    def fail(number: int) -> None:
+        raise MemoryError("no room for the attention scores")
+
+    backend = ToyEncoder(fail)
+    backend.hold()
+    with running(backend, num_loops) as engine:
+        futures = [engine.submit(request(length)) for length in (3, 30, 5, 6)]
+        backend.wait_for_batch(1)
+        assert engine.stats().is_alive
+        backend.allow()
+        for future in futures:
+            with pytest.raises(ModelUnavailableError, match="no room for the attention scores"):
+                future.result(60)
+        for thread in engine._threads:
+            thread.join(60)
+        assert not engine.stats().is_alive
+        with pytest.raises(ModelUnavailableError, match="the model's loop died: no room"):
+            asyncio.run(engine.run([request()]))
+
+
+def test_nothing_to_do() -> None:
+    with running(ToyEncoder()) as engine:
+        assert asyncio.run(engine.run([])) == []
+
+
+class Counts(NullObserver):
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int, int]] = []
+        self.num_admitted = 0
+
+    def on_encode(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
+        self.batches.append((num_rows, num_tokens, num_padded_tokens))
+
+    def on_queue(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.num_admitted += 1
+
+
+def test_the_observer_and_the_stats_see_what_is_done() -> None:
+    backend, counts = ToyEncoder(), Counts()
+    engine = EmbeddingEngine(backend, EmbeddingLimits(), 1, counts)
+    futures: list[Future[EmbeddingResult]] = [engine.submit(request(length)) for length in (9, 10, 40)]
+    cancelled = engine.submit(request())
+    cancelled.cancel()
+    engine.start()
+    for future in futures:
+        future.result(60)
+    assert engine.drain(60)
+    stats = engine.stats()
+    assert counts.batches == [(2, 19, 1), (1, 40, 0)]
+    assert counts.num_admitted == 3
+    assert stats.steps == 2
+    assert stats.padding_share == 1 / 60
+    assert (stats.waiting_requests, stats.waiting_tokens, stats.max_rows, stats.generated_tokens) == (0, 0, 0, 0)
+    engine.close()
+    with pytest.raises(CancelledError):
+        cancelled.result(0)
