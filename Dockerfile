@@ -4,8 +4,11 @@
 # No BuildKit-only syntax, so that the classic builder (DOCKER_BUILDKIT=0) works too. It builds every stage above its
 # target, needed or not; this is why the CPU stages come first.
 
+# The packages are those of requirements/ (make lock). The base images are named by tags, which move; to build from one that
+# does not, name it by digest: docker buildx imagetools inspect python:3.11-slim prints it, and
+#   docker build --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... --target cpu .
+# builds from it (in docker-compose.yml: PYTHON_IMAGE in .env).
 ARG PYTHON_IMAGE=python:3.11-slim
-ARG CUDA_IMAGE=nvidia/cuda:13.0.2-base-ubuntu24.04
 
 # ---- cpu: build --------------------------------------------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS build-cpu
@@ -15,8 +18,9 @@ WORKDIR /src
 RUN python -m venv --without-pip /opt/polyhead
 # Dependencies before source: a change of code does not install them again.
 COPY pyproject.toml ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['cpu'], sep='\n')" > requirements.txt \
-    && python -m pip --python /opt/polyhead/bin/python install --requirement requirements.txt
+COPY requirements requirements
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['cpu'], *p['optional-dependencies']['pictures'], sep='\n')" > requirements.txt \
+    && python -m pip --python /opt/polyhead/bin/python install --constraint requirements/cpu.txt --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY model model
 COPY export export
@@ -45,36 +49,32 @@ HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
 ENTRYPOINT ["python", "-m", "service"]
 
 # ---- gpu ---------------------------------------------------------------------------------------------------------
-# Not built or run by the authors yet: they had neither this base image nor a GPU with it at hand.
-# The CUDA and cuDNN libraries come as Python packages with onnxruntime-gpu[cuda,cudnn], so that the small base image will do.
-FROM ${CUDA_IMAGE} AS build-gpu
+# The CUDA and cuDNN libraries come as Python packages with onnxruntime-gpu[cuda,cudnn], and the driver's from the host by
+# NVIDIA's container runtime, so no image of NVIDIA's is needed. Neither built nor run by the authors yet.
+FROM ${PYTHON_IMAGE} AS build-gpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends python3 python3-pip python3-venv \
-    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-RUN python3 -m venv --without-pip /opt/polyhead
+RUN python -m venv --without-pip /opt/polyhead
 COPY pyproject.toml ./
-RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['gpu'], sep='\n')" > requirements.txt \
-    && python3 -m pip --python /opt/polyhead/bin/python install --requirement requirements.txt
+COPY requirements requirements
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['gpu'], *p['optional-dependencies']['pictures'], sep='\n')" > requirements.txt \
+    && python -m pip --python /opt/polyhead/bin/python install --constraint requirements/gpu.txt --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY model model
 COPY export export
 COPY service service
-RUN python3 -m pip --python /opt/polyhead/bin/python install --no-deps .
+RUN python -m pip --python /opt/polyhead/bin/python install --no-deps .
 COPY bundles /bundles
 # COPY keeps the modes of the checkout, which may be private to its owner.
 RUN chmod -R a+rX /bundles
 
-FROM ${CUDA_IMAGE} AS gpu
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends python3 \
-    && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin polyhead
+FROM ${PYTHON_IMAGE} AS gpu
+RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin polyhead
 COPY --from=build-gpu /opt/polyhead /opt/polyhead
 COPY --from=build-gpu /bundles /bundles
 # ONNX Runtime must not report usage to its maker (docs/decisions/0002-no-telemetry.md).
 ENV PATH=/opt/polyhead/bin:$PATH ORT_DISABLE_TELEMETRY=1 MPLCONFIGDIR=/tmp/matplotlib PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     POLYHEAD_BUNDLES=/bundles POLYHEAD_DEVICE=cuda POLYHEAD_HOST=0.0.0.0 POLYHEAD_PORT=8000
 # Not a folder that the service can write to, since Python looks for modules in it.
 WORKDIR /opt/polyhead

@@ -28,7 +28,7 @@ export ORT_DISABLE_TELEMETRY := 1
 
 .PHONY: help
 help: ## Show this list
-	@echo 'make TARGET [PORT=8000] [GPU=1] [PYTHON=python3] [ARGS="..."]'
+	@echo 'make TARGET [PORT=8000] [GPU=1] [MODEL=...] [PYTHON=python3] [ARGS="..."]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # An environment is keyed on pyproject.toml: the second call does nothing until that file changes.
@@ -36,10 +36,10 @@ help: ## Show this list
 # The runtime is installed without compiling every module to bytecode: Python does that for those it imports, and a fresh
 # clone answers ten seconds earlier.
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements/$(RUNTIME).txt
 	@$(call create_venv,$(VENV))
 	@echo 'Installing the serving runtime ($(RUNTIME)) into $(VENV) ...'
-	@$(VENV)/bin/python $(PIP_INSTALL) --no-compile --editable '.[$(RUNTIME)]'
+	@$(VENV)/bin/python $(PIP_INSTALL) --no-compile --constraint requirements/$(RUNTIME).txt --editable '.[$(RUNTIME),pictures]'
 	@touch $@
 
 $(VENV_DEV)/.installed: pyproject.toml
@@ -59,6 +59,12 @@ serve: $(VENV)/.installed ## Serve the bundles on http://127.0.0.1:8000 (PORT=89
 
 .PHONY: dev
 dev: $(VENV_DEV)/.installed ## Create .venv-dev with the train and dev extras
+
+.PHONY: model
+model: $(VENV_DEV)/.installed ## Import a model, from a folder or the Hugging Face hub, into bundles/ (MODEL=Helsinki-NLP/opus-mt-en-de)
+	@test -n '$(MODEL)' || { echo 'name the model: make model MODEL=Helsinki-NLP/opus-mt-en-de (or a folder)'; exit 2; }
+	@$(VENV_DEV)/bin/python -m model import '$(MODEL)' 'runs/$(notdir $(MODEL))' --force $(ARGS)
+	@$(VENV_DEV)/bin/python -m export 'runs/$(notdir $(MODEL))' 'bundles/$(notdir $(MODEL))' --precision fp32 --precision int8 --force
 
 .PHONY: test
 test: $(VENV_DEV)/.installed ## Run the whole test suite (ARGS="-k beam" for a part)
@@ -82,6 +88,23 @@ bench: $(VENV_DEV)/.installed ## Measure beside CTranslate2 (ARGS="--json result
 .PHONY: docker
 docker: ## Build the CPU image, polyhead:cpu
 	@docker build --target cpu --tag polyhead:cpu .
+
+# Universal: one file for Python 3.11 and newer on every system. The files name no index, so that any mirror will do.
+LOCK := $(VENV_DEV)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock'
+
+.PHONY: lock
+lock: $(VENV_DEV)/.installed ## Resolve all that the server installs anew, into requirements/ (needs the network)
+	@for runtime in cpu gpu; do \
+		$(LOCK) --extra $$runtime --extra pictures --output-file requirements/$$runtime.txt pyproject.toml && \
+		$(LOCK) --extra $$runtime --extra pictures --constraint requirements/$$runtime.txt --generate-hashes \
+			--output-file requirements/$$runtime-hashes.txt pyproject.toml || exit 1; \
+	done
+
+.PHONY: audit
+audit: $(VENV_DEV)/.installed ## Look for known vulnerabilities in what is locked (advisory, needs the network)
+	-@for runtime in cpu gpu; do \
+		$(VENV_DEV)/bin/pip-audit --disable-pip --require-hashes --requirement requirements/$$runtime-hashes.txt; \
+	done
 
 .PHONY: clean
 clean: ## Remove the environments and the caches
