@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 HOLDING_SERVER = '''
-import asyncio, sys
+import asyncio, signal, sys
 from service.logs import configure_logging
 from service.operations.metrics import Metrics
 from service.models.registry import ModelRegistry
@@ -34,6 +34,7 @@ class HoldingEngine(FakeEngine):
             asyncio.get_running_loop().call_later(3, self.release)
         return await super().run(requests)
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the shell that runs the tests has set
 engine = HoldingEngine(tiny_tokenizer())
 engine.hold()
 settings = load_settings()
