@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+MAX_SEED = 2**64 - 1
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
+Share = Annotated[Number, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 
 
 class WireModel(BaseModel):

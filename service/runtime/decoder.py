@@ -37,6 +37,7 @@ class OnnxDecoderBackend:
         config = bundle.config
         self._graphs = graphs = DecoderGraphs(bundle, precision, device, num_threads, memory, observe)
         self.eos_ids: tuple[int, ...] = (config.eos_id,) if graphs.has_source else bundle.generate.eos_token_ids
+        self.suppressed_ids = graphs.suppressed_ids
         self.bos_id, self.pad_id, self.vocab_size = config.bos_id, config.pad_id, config.vocab_size
         self.num_candidates = graphs.num_candidates
         self.max_total_tokens, self.max_source_tokens = graphs.max_total_tokens, graphs.max_source_tokens
@@ -77,6 +78,7 @@ class DecoderGraphs:
         self.memory = memory or memory_of(device)
         self.num_layers, self.width, self.vocab_size = config.num_decoder_layers, config.cache_width, config.vocab_size
         self.num_candidates = head.decoding.num_candidates
+        self.suppressed_ids = head.decoding.suppressed_token_ids
         self.max_source_tokens = bundle.translate.max_source_tokens if self.has_source else 0
         self.max_total_tokens = head.limits.max_target_tokens
         specs = {spec.name: spec for spec in bundle.graph(precision, head.graphs["decoder"]).inputs}

@@ -97,6 +97,8 @@ class Backend(Protocol):
     """A loaded model. Several threads may use it at once, each with tables of its own."""
 
     eos_ids: tuple[int, ...]
+    suppressed_ids: tuple[int, ...]
+    """Tokens that are never chosen. Candidates leave them out; logits have them."""
     pad_id: int
     vocab_size: int
     num_candidates: int

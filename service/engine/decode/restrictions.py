@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -46,6 +46,15 @@ class Restrictions:
         return frozenset(
             tokens[place + before] for place in range(len(tokens) - before) if tokens[place : place + before] == last
         )
+
+
+def masked(logits: Floats, banned: Collection[int]) -> Floats:
+    """A copy of `logits` (V) in which those of `banned` are minus infinity; `logits` itself where nothing is banned."""
+    if not banned:
+        return logits
+    logits = logits.copy()
+    logits[list(banned)] = -np.inf
+    return logits
 
 
 def without(banned: frozenset[int], ids: Sequence[int], log_probs: Sequence[float]) -> Ranked:

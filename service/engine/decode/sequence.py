@@ -8,15 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from service.engine.core import line
 from service.engine.core.arrays import Floats
 from service.engine.core.errors import NO_NUMBER, InvalidOutputError
 from service.engine.decode.backend import Advanced, Backend
 from service.engine.decode.beam import BeamSearch, assign_rows
 from service.engine.decode.prefix import UNSHARED, PrefixKey, key_of
-from service.engine.decode.restrictions import Restrictions, best_without, without
+from service.engine.decode.restrictions import Restrictions, best_without, masked, without
 from service.engine.decode.sampling.chooser import Choice, TokenChooser
 from service.engine.decode.types import (
     DecodingRequest,
@@ -154,10 +152,11 @@ class GreedySequence(Sequence):
 class ChosenSequence(Sequence):
     """One row whose tokens are drawn, or chosen after penalties, or told to a listener one by one."""
 
-    def __init__(self, ticket: Ticket, eos_ids: Seq[int]) -> None:
+    def __init__(self, ticket: Ticket, eos_ids: Seq[int], suppressed_ids: Seq[int] = ()) -> None:
         super().__init__(ticket)
         request = self.request
         self._eos_ids = eos_ids
+        self._suppressed = frozenset(suppressed_ids)
         self._chooser = TokenChooser(request.sampling, request.prompt_ids, request.top_n_tokens)
         options = request.options
         self._restrictions = Restrictions(options, request.prompt_ids) if options.is_restricted else None
@@ -199,12 +198,10 @@ class ChosenSequence(Sequence):
         if not self.needs_logits:
             return self._chooser.take(outputs.ids[place], outputs.log_probs[place])
         assert outputs.logits is not None
-        logits = outputs.logits[place]
+        banned = self._suppressed
         if self._restrictions is not None:
-            banned = self._restrictions.banned(self._tokens[self.num_prompt_tokens :])
-            logits = logits.copy()
-            logits[list(banned)] = -np.inf
-        return self._chooser.choose(logits)
+            banned |= self._restrictions.banned(self._tokens[self.num_prompt_tokens :])
+        return self._chooser.choose(masked(outputs.logits[place], banned))
 
     def score(self, start: int, outputs: Outputs) -> None:
         """Score those tokens of the prompt that follow the ones from `start` on, after each of which is an output.
@@ -239,8 +236,9 @@ class ChosenSequence(Sequence):
 class SearchedSequence(Sequence):
     """A beam search, and greedy search where some tokens are forbidden: one row for each beam."""
 
-    def __init__(self, ticket: Ticket, eos_ids: Seq[int], most_candidates: int) -> None:
+    def __init__(self, ticket: Ticket, eos_ids: Seq[int], most_candidates: int, suppressed_ids: Seq[int] = ()) -> None:
         super().__init__(ticket)
+        self._suppressed = frozenset(suppressed_ids)
         options = self.request.options
         self._search = BeamSearch(options, eos_ids)
         self._restrictions = Restrictions(options, self.request.prompt_ids) if options.is_restricted else None
@@ -275,7 +273,8 @@ class SearchedSequence(Sequence):
             banned = restrictions.banned(history)
             if self.needs_logits:
                 assert outputs.logits is not None
-                ranked.append(best_without(banned, outputs.logits[place], self._search.num_candidates))
+                logits = masked(outputs.logits[place], self._suppressed)
+                ranked.append(best_without(banned | self._suppressed, logits, self._search.num_candidates))
             else:
                 ranked.append(without(banned, outputs.ids[place], outputs.log_probs[place]))
         return [ids for ids, _ in ranked], [log_probs for _, log_probs in ranked]
@@ -304,7 +303,7 @@ def sequence_of(ticket: Ticket, backend: Backend) -> GreedySequence | ChosenSequ
         or request.wants_prompt_log_probs
         or request.top_n_tokens
     ):
-        return ChosenSequence(ticket, eos_ids)
+        return ChosenSequence(ticket, eos_ids, backend.suppressed_ids)
     if request.options.beam_size > 1 or request.options.is_restricted:
-        return SearchedSequence(ticket, eos_ids, backend.num_candidates)
+        return SearchedSequence(ticket, eos_ids, backend.num_candidates, backend.suppressed_ids)
     return GreedySequence(ticket, eos_ids)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from service.engine.core.errors import OverloadedError
@@ -36,13 +37,7 @@ async def run_in_chunks(
 
     Raises what the engine raises; OverloadedError only for the first chunk, and not once the request was `accepted`.
     """
-    chunks = list(
-        split_into_chunks(
-            requests,
-            max_requests=max(1, min(_MAX_CHUNK_REQUESTS, max_waiting_requests // 4)),
-            max_tokens=max(1, max_waiting_tokens // 4),
-        )
-    )
+    chunks = list(_chunks_of(requests, max_waiting_requests, max_waiting_tokens))
     if len(chunks) == 1:  # the usual case, without the cost of tasks
         return await _run_chunk(engine, chunks[0], patient=accepted)
     results: dict[int, list[Result]] = {}
@@ -54,6 +49,81 @@ async def run_in_chunks(
 
     await run_together([work() for _ in range(_CHUNKS_IN_FLIGHT)])
     return list(itertools.chain.from_iterable(results[number] for number in range(len(chunks))))
+
+
+class OrderedResults:
+    """Results in the order of `requests`, each as soon as it and those before it are there: an asynchronous iterator.
+
+    `open` first, and `aclose` at the end, which cancels what runs. Chunks and errors are as in `run_in_chunks`, but
+    each request of a chunk is answered by itself.
+    """
+
+    def __init__(
+        self,
+        engine: TranslationEngine,
+        requests: Sequence[DecodingRequest],
+        *,
+        max_waiting_requests: int,
+        max_waiting_tokens: int,
+    ) -> None:
+        self._engine = engine
+        self._chunks = _chunks_of(requests, max_waiting_requests, max_waiting_tokens)
+        self._running: deque[deque[asyncio.Task[list[Result]]]] = deque()
+
+    async def open(self) -> None:
+        """Queue the first chunk, all of it or nothing; OverloadedError where the engine is too full for it."""
+        self._begin_next(patient=False)
+        await asyncio.sleep(0)  # each task has asked for its place in the queue
+        try:
+            for task in itertools.chain.from_iterable(self._running):
+                if task.done():
+                    task.result()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def _begin_next(self, *, patient: bool) -> None:
+        if chunk := next(self._chunks, None):
+            runs = [_run_chunk(self._engine, [request], patient=patient) for request in chunk]
+            self._running.append(deque(map(asyncio.ensure_future, runs)))
+
+    def __aiter__(self) -> OrderedResults:
+        return self
+
+    async def __anext__(self) -> Result:
+        while len(self._running) < _CHUNKS_IN_FLIGHT:
+            num_running = len(self._running)
+            self._begin_next(patient=True)
+            if len(self._running) == num_running:
+                break
+        if not self._running:
+            raise StopAsyncIteration
+        first = self._running[0]
+        (result,) = await first[0]
+        first.popleft()
+        if not first:
+            self._running.popleft()
+        return result
+
+    async def aclose(self) -> None:
+        """Cancel what runs. May be called again."""
+        tasks = list(itertools.chain.from_iterable(self._running))
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _chunks_of(
+    requests: Sequence[DecodingRequest], max_waiting_requests: int, max_waiting_tokens: int
+) -> Iterator[list[DecodingRequest]]:
+    """Chunks of at most a quarter of the queue: a request never fills more than half of it."""
+    return split_into_chunks(
+        requests,
+        max_requests=max(1, min(_MAX_CHUNK_REQUESTS, max_waiting_requests // 4)),
+        max_tokens=max(1, max_waiting_tokens // 4),
+    )
 
 
 async def _run_chunk(engine: TranslationEngine, chunk: Sequence[DecodingRequest], *, patient: bool) -> list[Result]:

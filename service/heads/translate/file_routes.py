@@ -15,10 +15,12 @@ from service.heads.translate.documents import DocumentTranslator
 from service.heads.translate.fields import check_languages
 from service.heads.translate.file_store import FileStore
 from service.heads.translate.files import SUPPORTED_FORMATS
+from service.heads.translate.options import not_together
 from service.heads.translate.schemas import FileRequest, TranslateFileResponse
 from service.heads.translate.translator import TranslationTask
 from service.http.context import ContextDep, KeyedFieldsDep, RecordDep
 from service.http.disconnect import run_for_client
+from service.http.request_parsing import RequestFields
 from service.http.schemas import error_responses
 from service.settings import Settings
 
@@ -44,6 +46,13 @@ async def get_upload(fields: KeyedFieldsDep) -> UploadFile:
     return file
 
 
+def _refuse_options(fields: RequestFields) -> None:
+    """InvalidRequestError for what a text can be asked for, and a file, of which nobody knows the sentences, cannot."""
+    for name in ("target_prefix", "temperature", "top_k", "top_p", "seed", "stream"):
+        if (value := fields.values.get(name)) is not None:
+            raise not_together(name, "a file", value)
+
+
 def plain_name(name: str) -> str:
     """The last part of a file name from a client, short and printable, with its extension."""
     last = PurePath(name.replace("\\", "/"))
@@ -64,6 +73,7 @@ async def translate_file(
 ) -> TranslateFileResponse:
     """Translate a file; the answer says where the translation can be fetched, for a while."""
     settings = context.settings
+    _refuse_options(fields)
     source, target = check_languages(fields, context.registry)
     data = await file.read(settings.max_file_bytes + 1)
     if len(data) > settings.max_file_bytes:

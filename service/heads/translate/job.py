@@ -7,9 +7,11 @@ translations lost a number, a URL or a placeholder in every hypothesis; `service
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from service.engine.decode.sampling.options import SamplingOptions
 from service.engine.decode.types import DecodingOptions, DecodingRequest, Result
 from service.errors import InvalidRequestError
 from service.heads.translate.model import TranslationModel
@@ -32,10 +34,16 @@ class SearchOptions:
     length_penalty: float | None = None
     max_new_tokens: int | None = None
     num_alternatives: int = 0
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    """Where it samples, there are neither beams nor alternatives. Each sentence is drawn with the seed, by itself."""
 
 
 class TextJob:
-    """One text for one model: `requests` of the first round, then `retries`, then the `texts` that came out."""
+    """One text for one model: `requests` of the first round, then `retries`, then the `texts` that came out.
+
+    The translation of its first segment begins with `target_prefix`. Raises InvalidRequestError for a prefix that is
+    too long, or where there is no segment.
+    """
 
     def __init__(
         self,
@@ -48,6 +56,7 @@ class TextJob:
         search: SearchOptions,
         deadline: float | None,
         settings: Settings,
+        target_prefix: str = "",
     ) -> None:
         self.model = model
         self._format = model.bound_format(source, target)
@@ -56,19 +65,46 @@ class TextJob:
         self._settings = settings
         split = split_html if text_format == "html" else split_text
         around = self._format.num_source_tokens + len(model.tokenizer.encode(self._format.text_prefix))
-        self._plan = split(text, source, model.max_source_tokens - around, self._count_tokens)
+        self.plan = split(text, source, model.max_source_tokens - around, self._count_tokens)
         self._drafts: list[Plan] = []
+        self.prefix_ids = self._encode_prefix(target_prefix) if target_prefix else ()
+
+    def _encode_prefix(self, prefix: str) -> tuple[int, ...]:
+        if not self.plan.segments:
+            raise InvalidRequestError(
+                "Invalid request: target_prefix parameter: the text has nothing to translate", parameter="target_prefix"
+            )
+        ids = tuple(self.model.target_tokenizer.encode(prefix))
+        limit = min(self._settings.max_new_tokens, self.model.max_new_tokens) - 1
+        if len(ids) > limit:
+            raise InvalidRequestError(
+                f"Invalid request: target_prefix parameter has {len(ids)} tokens, allowed: at most {limit}",
+                parameter="target_prefix",
+            )
+        return ids
+
+    def sentences(self) -> list[TextJob]:
+        """A job for each request of the first round, whose texts, joined, are the text; one where there is none."""
+        jobs = []
+        for number, part in enumerate(self.plan.parts()):
+            job = copy(self)
+            job.plan = part
+            if number:
+                job.prefix_ids = ()
+            jobs.append(job)
+        return jobs
 
     def requests(self) -> list[DecodingRequest]:
         """The first round, one request a segment. Raises InvalidRequestError for an option that is out of bounds."""
-        return self._encode(self._plan.segments, self._search)
+        return self._encode(self.plan.segments, self._search, self.prefix_ids)
 
     def retries(self, results: Sequence[Result]) -> list[DecodingRequest]:
         """The second round, usually empty, given the first one's results."""
         ranked = [self._rank(index, result) for index, result in enumerate(results)]
         # Where no hypothesis is complete, all ranks hold the same one: so every draft has the same segments left.
         self._drafts = [
-            self._plan.retry([texts[min(rank, len(texts) - 1)] for texts in ranked])
+            # A segment that is cut loses its place for the prefix.
+            self.plan.retry([texts[min(rank, len(texts) - 1)] for texts in ranked], keeps_first=bool(self.prefix_ids))
             for rank in range(self._search.num_alternatives + 1)
         ]
         return self._encode(self._drafts[0].segments, replace(self._search, num_alternatives=0))
@@ -80,46 +116,59 @@ class TextJob:
 
     def _rank(self, index: int, result: Result) -> list[str]:
         """The hypotheses of a segment that lost nothing, best first; the best one alone where all lost something."""
-        texts = [self.model.target_tokenizer.decode(hypothesis.token_ids) for hypothesis in result.hypotheses]
-        return [text for text in texts if not self._plan.missing(index, text)] or texts[:1]
+        before = self.prefix_ids if index == 0 else ()
+        decode = self.model.target_tokenizer.decode
+        texts = [decode((*before, *hypothesis.token_ids)) for hypothesis in result.hypotheses]
+        return [text for text in texts if not self.plan.missing(index, text)] or texts[:1]
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.model.tokenizer.encode_batch(texts)]
 
-    def _encode(self, segments: Sequence[str], search: SearchOptions) -> list[DecodingRequest]:
-        prefix = self._format.text_prefix
+    def _encode(
+        self, segments: Sequence[str], search: SearchOptions, first_prefix: tuple[int, ...] = ()
+    ) -> list[DecodingRequest]:
+        text_prefix = self._format.text_prefix
+        sources = self.model.tokenizer.encode_batch([text_prefix + segment for segment in segments])
+        prefixes = [first_prefix, *[()] * (len(sources) - 1)]
         return [
             DecodingRequest(
                 source_ids=self._format.source_ids(ids),
-                prompt_ids=self.model.prompt_ids(self._format),
-                options=decoding_options(search, self.model, len(ids), self._settings),
+                prompt_ids=(*self.model.prompt_ids(self._format), *prefix),
+                options=decoding_options(search, self.model, len(ids), self._settings, len(prefix)),
+                sampling=search.sampling,
                 deadline=self._deadline,
             )
-            for ids in self.model.tokenizer.encode_batch([prefix + segment for segment in segments])
+            for ids, prefix in zip(sources, prefixes, strict=False)
         ]
 
 
 def decoding_options(
-    search: SearchOptions, model: TranslationModel, num_source_tokens: int, settings: Settings
+    search: SearchOptions,
+    model: TranslationModel,
+    num_source_tokens: int,
+    settings: Settings,
+    num_prefix_tokens: int = 0,
 ) -> DecodingOptions:
     """What the request asks for, the model's defaults for the rest; InvalidRequestError for what is out of bounds.
 
     Unless it is asked for, a translation may have three times as many tokens as its source and some more: a model
-    that falls into a loop stops there, and no true translation is longer.
+    that falls into a loop stops there, and no true translation is longer. A forced prefix takes its share of the
+    longest translation that is possible.
     """
     max_beam_size = min(settings.max_beam_size, model.max_beam_size)
     max_new_tokens = min(settings.max_new_tokens, model.max_new_tokens)
     _check_limit("beam_size", search.beam_size, max_beam_size)
     _check_limit("max_new_tokens", search.max_new_tokens, max_new_tokens)
     num_hypotheses = min(search.num_alternatives + 1, max_beam_size)
-    beam_size = search.beam_size or min(model.default_beam_size, max_beam_size)
+    default_beam_size = 1 if search.sampling.do_sample else min(model.default_beam_size, max_beam_size)
+    beam_size = search.beam_size or default_beam_size
     likely = max(_FEWEST_NEW_TOKENS, _NEW_TOKENS_PER_SOURCE_TOKEN * num_source_tokens)
     return replace(
         model.decoding,
         beam_size=max(beam_size, num_hypotheses),
         length_penalty=model.default_length_penalty if search.length_penalty is None else search.length_penalty,
         num_hypotheses=num_hypotheses,
-        max_new_tokens=search.max_new_tokens or min(max_new_tokens, likely),
+        max_new_tokens=min(search.max_new_tokens or likely, max_new_tokens - num_prefix_tokens),
     )
 
 

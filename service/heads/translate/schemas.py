@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from service.http.schemas import WireModel
+from service.http.schemas import Count, Positive, Seed, Share, WireModel
 
 
 class TranslateRequest(WireModel):
@@ -27,6 +27,14 @@ class TranslateRequest(WireModel):
         None, description="Exponent of the length that divides a hypothesis' score; more favours longer ones."
     )
     max_new_tokens: int | None = Field(None, ge=1, description="Longest translation of a sentence, in tokens.")
+    target_prefix: str | list[str] | None = Field(
+        None, description="What the translation of the first sentence begins with; a list of them for a list of texts."
+    )
+    temperature: Positive | None = Field(None, description="Implies sampling, as the next two do; goes without beams.")
+    top_k: Count | None = None
+    top_p: Share | None = None
+    seed: Seed | None = Field(None, description="Equal seeds draw equal translations; without sampling of no effect.")
+    stream: bool = Field(False, description="Answer with an event for each sentence; for one text.")
     model: str | None = Field(None, description="Name of the model; else chosen by the language pair.")
 
 
@@ -50,6 +58,13 @@ class TranslateResponse(WireModel):
     translatedText: str | list[str]  # noqa: N815 - the protocol's spelling
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
+
+
+class SentenceEvent(WireModel):
+    """One event of a stream: a translated sentence, in the order of the text, and what stands around it."""
+
+    index: int = Field(description="0 for the first sentence.")
+    text: str = Field(description="All of them, joined, are the translated text.")
 
 
 class LanguageResponse(WireModel):
@@ -92,8 +107,6 @@ class FrontendSettings(WireModel):
     supportedFilesFormat: list[str]  # noqa: N815
     language: LanguageDefaults
 
-
-TextFormat = Literal["text", "html"]
 
 TRANSLATE_EXAMPLES: dict[str, dict[str, object]] = {
     "text": {"value": {"q": "Good morning.", "source": "en", "target": "de"}},

@@ -6,13 +6,13 @@ goes on serving others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from service.engine.core.errors import OverloadedError
 from service.engine.decode.types import DecodingRequest, Result
-from service.errors import SlowdownError
-from service.heads.translate.dispatch import run_in_chunks
+from service.errors import InvalidRequestError, SlowdownError
+from service.heads.translate.dispatch import OrderedResults, run_in_chunks
 from service.heads.translate.job import SearchOptions, TextFormat, TextJob
 from service.heads.translate.languages import AUTO, Languages, choose_translator
 from service.heads.translate.model import TranslationModel
@@ -27,7 +27,8 @@ from service.workers import WorkerPool, run_together
 class TranslationTask:
     """Texts to translate into `target`, a known code; `source` is a known code or "auto".
 
-    `registry` is the snapshot that the request began with. `deadline` is on `time.monotonic()`'s clock.
+    `registry` is the snapshot that the request began with. `target_prefixes` has what the translation of each text
+    begins with, or nothing at all. `deadline` is on `time.monotonic()`'s clock.
     """
 
     registry: ModelRegistry
@@ -36,6 +37,7 @@ class TranslationTask:
     target: str
     format: TextFormat = "text"
     search: SearchOptions = field(default_factory=SearchOptions)
+    target_prefixes: Sequence[str] = ()
     model_name: str | None = None
     deadline: float | None = None
 
@@ -53,12 +55,59 @@ class Translation:
     detected: Detection | None = None
 
 
+class TranslationStream:
+    """The translation of one text as it is finished: an asynchronous iterator over its sentences, in their order.
+
+    Each comes with what stands between it and its neighbours: joined, they are the translated text. A text that is in
+    the target language already comes back at once. Reading raises what the engine raises; `aclose` stops the work.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        detected: Detection | None,
+        sentences: AsyncGenerator[str] | None = None,
+        results: OrderedResults | None = None,
+    ) -> None:
+        self.detected = detected
+        self._sentences = _only(text) if sentences is None else sentences
+        self._results = results
+        self._parts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All sentences so far."""
+        return "".join(self._parts)
+
+    def __aiter__(self) -> TranslationStream:
+        return self
+
+    async def __anext__(self) -> str:
+        part = await anext(self._sentences)
+        self._parts.append(part)
+        return part
+
+    async def aclose(self) -> None:
+        """Stop, wherever it stands; the rows of the engine are freed at its next step."""
+        await self._sentences.aclose()
+        if self._results is not None:
+            await self._results.aclose()
+
+
+async def _only(text: str) -> AsyncGenerator[str]:
+    yield text
+
+
 class Translator:
     """Translates what tasks ask for, and detects languages."""
 
     def __init__(self, settings: Settings, pool: WorkerPool) -> None:
         self._settings = settings
         self._pool = pool
+        self._waiting_limits = {
+            "max_waiting_requests": settings.max_waiting_requests,
+            "max_waiting_tokens": settings.max_waiting_tokens,
+        }
 
     async def translate(self, task: TranslationTask, record: RequestRecord) -> list[Translation]:
         """Translations in the order of the texts; what they cost is added to `record`.
@@ -88,6 +137,33 @@ class Translator:
             Translation(found[0], tuple(found[1:]), detected) for found, detected in zip(texts, detections, strict=True)
         ]
 
+    async def open(self, task: TranslationTask, record: RequestRecord) -> TranslationStream:
+        """The sentences of the one text of `task`, translated, as they are finished; the caller closes the stream.
+
+        Raises what `translate` raises before the engine has begun.
+        """
+        (text,) = task.texts
+        (detected,) = await self._detect_sources(task)
+        (job,), (requests,) = await self._pool.run(len(text), lambda: self._prepare(task, [detected]))
+        if job is None:
+            return TranslationStream(text, detected)
+        sentences = await self._pool.run(len(text), job.sentences)
+        results = OrderedResults(job.model.engine, requests, **self._waiting_limits)
+        try:
+            await results.open()
+        except OverloadedError as error:
+            raise SlowdownError(str(error), retry_after_seconds=error.retry_after_seconds) from error
+
+        async def translated() -> AsyncGenerator[str]:
+            for sentence in sentences:
+                found = [await anext(results)] if requests else []
+                for result in found:
+                    record.add(result, result.hypotheses)
+                (again,) = await self._run([sentence], [sentence.retries(found)], record, accepted=True)
+                yield sentence.texts(again)[0]
+
+        return TranslationStream(text, detected, translated(), results)
+
     async def detect(self, text: str, registry: ModelRegistry) -> list[Detection]:
         """The languages that `text` may be in, best first; one with confidence 0 when there is nothing to go by."""
         detector = registry.view(make_detector)
@@ -112,10 +188,12 @@ class Translator:
     ) -> tuple[list[TextJob | None], list[list[DecodingRequest]]]:
         """A job for each text, None for a text that is in the target language already, and the jobs' requests."""
         jobs: list[TextJob | None] = []
-        for text, detected in zip(task.texts, detections, strict=True):
+        prefixes = task.target_prefixes or [""] * len(task.texts)
+        for text, prefix, detected in zip(task.texts, prefixes, detections, strict=True):
             source = detected.language if detected else task.source
             model = _choose_model(source, task)
             if model is None:
+                _refuse_prefix(prefix, source)
                 jobs.append(None)
                 continue
             job = TextJob(
@@ -127,6 +205,7 @@ class Translator:
                 search=task.search,
                 deadline=task.deadline,
                 settings=self._settings,
+                target_prefix=prefix,
             )
             jobs.append(job)
         return jobs, [job.requests() if job else [] for job in jobs]
@@ -150,8 +229,7 @@ class Translator:
             flat = await run_in_chunks(
                 model.engine,
                 [request for number in numbers for request in requests[number]],
-                max_waiting_requests=self._settings.max_waiting_requests,
-                max_waiting_tokens=self._settings.max_waiting_tokens,
+                **self._waiting_limits,
                 accepted=accepted,
             )
             for result in flat:
@@ -173,6 +251,14 @@ def _nothing_detected(registry: ModelRegistry) -> Detection:
     """English, as LibreTranslate answers; where no model reads English, the first language that one reads."""
     codes = registry.view(Languages).codes
     return Detection("en" if "en" in codes or not codes else min(codes), 0.0)
+
+
+def _refuse_prefix(prefix: str, source: str) -> None:
+    if prefix:
+        raise InvalidRequestError(
+            f"Invalid request: target_prefix parameter: the text is in the target language ({source}) already",
+            parameter="target_prefix",
+        )
 
 
 def _choose_model(source: str, task: TranslationTask) -> TranslationModel | None:

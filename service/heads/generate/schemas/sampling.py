@@ -12,14 +12,12 @@ from service.heads.generate.schemas.tgi import (
     LengthPenalty,
     MinP,
     RepetitionPenalty,
-    Share,
 )
-from service.http.schemas import WireModel
+from service.http.schemas import Number, Share, WireModel
 
 MAX_STOPS = 4
 MAX_BIASES = 1024
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 

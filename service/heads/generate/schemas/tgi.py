@@ -6,20 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from service.http.schemas import WireModel
+from service.http.schemas import Count, Number, Positive, Seed, Share, WireModel
 
 MAX_STOPS = 4
 MAX_STOP_CHARACTERS = 1000
 MAX_PARAMETERS = 100
 MAX_TOP_TOKENS = 5
-MAX_SEED = 2**64 - 1
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[Number, Field(gt=0)]
-Share = Annotated[Number, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(gt=0)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
-Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 RepetitionPenalty = Annotated[Number, Field(gt=0, le=100)]
 MinP = Annotated[
     Number, Field(ge=0, le=1, description="Leave out tokens less likely than this share of the best (ours).")

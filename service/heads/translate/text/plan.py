@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from service.heads.translate.text.protect import cut_around, missing_spans
@@ -63,13 +64,20 @@ class Plan:
         """The document with `translations` in place of the segments; ValueError when their number differs."""
         return "".join(self._fill(translations, lambda segment, translation: [self._spell(segment, translation)]))
 
-    def retry(self, translations: Sequence[str]) -> Plan:
+    def parts(self) -> list[Plan]:
+        """A plan for each segment and what is between it and the one before, or the end; joined they are the whole."""
+        ends = [place + 1 for place, piece in enumerate(self.pieces) if isinstance(piece, Segment)]
+        bounds = [0, *ends[:-1], len(self.pieces)]
+        return [Plan(self.pieces[start:end], self._escape) for start, end in pairwise(bounds)]
+
+    def retry(self, translations: Sequence[str], *, keeps_first: bool = False) -> Plan:
         """The plan of a second round: good translations are literals now, and every segment whose translation lost a
-        span or a number is cut around all of those it has.
+        span or a number is cut around all of those it has; but with `keeps_first` not the first one.
         """
+        kept = self._segments[0] if keeps_first and self._segments else None
 
         def check(segment: Segment, translation: str) -> list[str | Segment]:
-            if not missing_spans(segment.text, translation):
+            if segment is kept or not missing_spans(segment.text, translation):
                 return [self._spell(segment, translation)]
             return [
                 Segment(text, self._escape(text)) if is_text else self._escape(text)

@@ -10,6 +10,7 @@ import pytest
 from service.engine.core.errors import RequestTooLargeError
 from service.engine.decode.engine import DecodingEngine
 from service.engine.decode.line import DecodingLimits
+from service.engine.decode.sampling.options import SamplingOptions
 from service.engine.decode.types import DecodingRequest, Result
 from tests.service.engine.decode.toy import BOS, ToyBackend, events_of, hypotheses_of, request_of, source_that_lasts
 
@@ -96,3 +97,26 @@ def test_a_request_waits_for_bytes_and_one_that_could_never_have_them_is_refused
 def test_sources_that_cannot_be(source: tuple[int, ...] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run([request_of((BOS,), source)])
+
+
+@pytest.mark.parametrize("changes", [{"no_repeat_ngram_size": 2}, {"beam_size": 3, "no_repeat_ngram_size": 2}])
+def test_tokens_that_a_model_never_chooses_are_not_chosen_by_logits_either(changes: dict[str, int]) -> None:
+    source = source_that_lasts(8)
+    free, _ = run([request_of((BOS,), source, max_new_tokens=12, **changes)])
+    suppressed = frozenset(free[0].best.token_ids[:3])
+    backend = ToyBackend(max_source_tokens=20)
+    backend.suppressed_ids = tuple(suppressed)
+    engine = DecodingEngine(backend)
+    engine.start()
+    try:
+        found = engine.submit(request_of((BOS,), source, max_new_tokens=12, **changes)).result(60)
+        drawn = [SamplingOptions(do_sample=True, temperature=3.0, seed=seed) for seed in range(5)]
+        sampled = [
+            engine.submit(request_of((BOS,), source, max_new_tokens=12, ignore_eos=True, sampling=each)).result(60)
+            for each in drawn
+        ]
+    finally:
+        engine.close()
+    for result in (found, *sampled):
+        assert result.best.token_ids
+        assert suppressed.isdisjoint(result.best.token_ids)

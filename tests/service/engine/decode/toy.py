@@ -253,6 +253,7 @@ class ToyBackend:
     """
 
     eos_ids: tuple[int, ...] = (EOS,)
+    suppressed_ids: tuple[int, ...] = ()
     pad_id = PAD
     vocab_size = VOCABULARY
     num_candidates = NUM_CANDIDATES

@@ -8,7 +8,7 @@ import pytest
 from service.engine.core.errors import OverloadedError
 from service.engine.core.types import EngineStats
 from service.engine.decode.types import DecodingRequest, Hypothesis, Result
-from service.heads.translate.dispatch import run_in_chunks, split_into_chunks
+from service.heads.translate.dispatch import OrderedResults, run_in_chunks, split_into_chunks
 
 
 class CountingEngine:
@@ -106,3 +106,48 @@ def test_chunks_keep_within_both_limits() -> None:
     mixed = [DecodingRequest(source_ids=(0,) * num_tokens, prompt_ids=(1,)) for num_tokens in (5, 5, 1, 20, 1, 1, 1, 1)]
     chunks = list(split_into_chunks(mixed, max_requests=3, max_tokens=10))
     assert [[request.num_tokens for request in chunk] for chunk in chunks] == [[5, 5], [1], [20], [1, 1, 1], [1]]
+
+
+async def ordered(engine: CountingEngine, count: int) -> list[int]:
+    results = OrderedResults(engine, requests(count), max_waiting_requests=40, max_waiting_tokens=4_000)
+    await results.open()
+    return [result.best.token_ids[0] async for result in results]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 11, 95])
+def test_results_come_one_by_one_in_order(count: int) -> None:
+    engine = CountingEngine()
+    assert asyncio.run(ordered(engine, count)) == list(range(count))
+    assert engine.calls == [1] * count
+    assert engine.most_running <= 20
+
+
+def test_a_full_engine_refuses_the_first_chunk_of_a_stream_before_it_begins() -> None:
+    async def main() -> CountingEngine:
+        engine = CountingEngine(refused=[9])
+        results = OrderedResults(engine, requests(95), max_waiting_requests=40, max_waiting_tokens=4_000)
+        with pytest.raises(OverloadedError):
+            await results.open()
+        assert engine.num_running == 0
+        return engine
+
+    engine = asyncio.run(main())
+    assert engine.num_cancelled == 9  # those of the chunk that had been admitted
+
+
+def test_later_chunks_of_a_stream_wait_for_room() -> None:
+    assert asyncio.run(ordered(CountingEngine(refused=[10, 11, 40]), 95)) == list(range(95))
+
+
+def test_closing_a_stream_cancels_all_that_runs() -> None:
+    async def main() -> CountingEngine:
+        engine = CountingEngine()
+        results = OrderedResults(engine, requests(95), max_waiting_requests=40, max_waiting_tokens=4_000)
+        await results.open()
+        assert (await anext(results)).best.token_ids == (0,)
+        await results.aclose()
+        return engine
+
+    engine = asyncio.run(main())
+    assert engine.num_running == 0
+    assert len(engine.calls) == 20
