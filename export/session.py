@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from export.manifest import GraphSpec, TensorSpec
+from export.processor import int8_options
 
 Array = NDArray[Any]
 
@@ -29,8 +30,8 @@ class GraphSession:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3  # errors; warnings name kernels that a type lacks, which is no fault here
-        # As the server does: without VNNI, products of unsigned and signed 8-bit numbers are summed without saturation.
-        options.add_session_config_entry("session.x64quantprecision", "1")
+        for name, value in int8_options().items():
+            options.add_session_config_entry(name, value)
         self.spec = spec
         self._session = ort.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS

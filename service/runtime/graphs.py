@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
+from export.processor import int8_options
 from service.runtime.memory import CudaMemory, HostMemory, Memory
 
 _BFLOAT16 = 16
@@ -40,9 +41,8 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    # Without VNNI the kernel for unsigned times signed adds pairs in 16 bits, which saturate: the runtime then takes
-    # the one for unsigned weights, which is slower and right. It has no effect on other processors.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    for name, value in int8_options().items():
+        options.add_session_config_entry(name, value)
     # Threads spin while they wait for the next operator, which is there sooner than they could be woken, but not from
     # one run to the next, when Python wants the cores (docs/decisions/0054-threads-of-generation.md).
     options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -22,6 +22,7 @@ from export.convert import ExportOptions, export_bundle
 from export.derived import constant, produced_by
 from export.description import ExportError
 from export.equalize import NUM_SPLITS, equalize, equalizing_factors, split_plan
+from export.processor import int8_options
 from export.projections import part_projections
 from export.quantize import quantize
 from export.session import SLOW_FUSIONS
@@ -67,7 +68,8 @@ def embeddings(graph: ir.Model, model: Transformer, folder: Path, rows: list[lis
     ir.save(graph, folder / "encoder.onnx")
     file.save()
     options = ort.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")  # as the server has it: no sum saturates
+    for name, value in int8_options().items():
+        options.add_session_config_entry(name, value)
     session = ort.InferenceSession(folder / "encoder.onnx", options, disabled_optimizers=SLOW_FUSIONS)
     ids = np.array(rows)
     inputs = {"input_ids": ids, "lengths": np.full(len(ids), ids.shape[1]), "token_type_ids": np.zeros_like(ids)}

@@ -156,6 +156,7 @@ def test_service_takes_only_the_contract_from_the_other_packages() -> None:
         "export.bundle",
         "export.heads",
         "export.manifest",
+        "export.processor",
         "model.alignment",
         "model.config",
         "model.piece_tokenizer",
