@@ -23,7 +23,7 @@ class EngineControl(Protocol):
     def stats(self) -> EngineStats: ...
     def start(self) -> None: ...
     def drain(self, timeout_seconds: float) -> bool:
-        """Take no more, answer what was taken; False when time ran out before."""
+        """Admit no more requests and wait for those admitted; False when the timeout came first."""
         ...
 
     def close(self) -> None: ...
@@ -48,13 +48,13 @@ class Companion(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedModel(ABC):
-    """One model, ready to run: what the manifest says that the service needs, its tokenizer and its engines."""
+    """One model, ready to run: what the service needs of its manifest, its tokenizer and its engines."""
 
     task: ClassVar[str]
     """As the manifest spells it."""
 
     splits_inputs: ClassVar[bool] = False
-    """Whether a longer input than the model reads at a time is cut into several."""
+    """Whether an input that is longer than the model's limit is split."""
 
     name: str
     tokenizer: Tokenizer
@@ -65,7 +65,7 @@ class LoadedModel(ABC):
     """What GET /info adds for this model: sizes, revision, where the weights come from."""
     companions: tuple[Companion, ...] = ()
     loaded_at: int = field(default_factory=lambda: int(time.time()))
-    """In seconds since 1970."""
+    """Seconds since the Unix epoch."""
 
     @property
     def engines(self) -> dict[str, EngineControl]:
@@ -76,11 +76,11 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def max_input_length(self) -> int:
-        """The longest input that the model reads at a time, in tokens."""
+        """The longest input of one request to the engine, in tokens."""
 
     @abstractmethod
     async def probe(self, deadline: float) -> None:
-        """Run the smallest request there is, for GET /health; raises what the engine raises.
+        """Run a minimal request, for GET /health; raises what the engine raises.
 
         `deadline` is on `time.monotonic()`'s clock.
         """

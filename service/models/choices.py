@@ -1,4 +1,4 @@
-"""Which device, precision and number of loops a model gets: from the settings, the bundle and the machine."""
+"""The device, precision, loops and cache of a model: from the settings, the bundle and the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "int4", "fp32"), "c
 """What each device runs, the fastest first: int4 is faster than int8 for one stream only, and further from float32."""
 
 _MAX_THREADS = 8
-"""Threads of one loop where nobody says: each operator waits for the slowest of them."""
+"""The most threads of one loop by default: each operator waits for the slowest of them."""
 
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 
@@ -50,7 +50,7 @@ def choose_precision(bundle: Bundle, device: Device, wanted: str, exact: Sequenc
 
 
 class Cores(NamedTuple):
-    """How an engine shares the processor: `num_loops` batches at a time, of `num_threads` threads each."""
+    """How an engine uses the CPU: `num_loops` batches at a time, of `num_threads` threads each."""
 
     num_loops: int
     num_threads: int
@@ -59,8 +59,8 @@ class Cores(NamedTuple):
 def choose_cores(settings: Settings, device: Device, num_cores: int, *, one_loop: bool) -> Cores:
     """The loops and threads that are asked for; else one loop with all cores, or one loop for each core.
 
-    Work that comes in batches enough for every core wants a loop for each. A step that waits for its weights wants
-    `one_loop`, so that all cores read them together (docs/decisions/0054-threads-of-generation.md).
+    With enough batches for every core, a loop for each has the highest throughput. Steps that are bound by reading the
+    weights take `one_loop`, in which all cores read them together (docs/decisions/0054-threads-of-generation.md).
     """
     if device == "cuda":
         return Cores(settings.loops or 1, settings.threads or 1)
@@ -81,7 +81,7 @@ def usable_cores() -> int:
 def choose_cache_bytes(settings: Settings, usable_bytes: int, longest_bytes: int, name: str) -> int:
     """The bytes of cache for the model `name`, of `usable_bytes`; its longest request takes `longest_bytes`.
 
-    Raises StartupError where that could be asked for and then never run.
+    Raises StartupError where that is too little for this request.
     """
     max_bytes = settings.max_cache_bytes or usable_bytes // 4
     if max_bytes < longest_bytes:

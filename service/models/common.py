@@ -1,4 +1,4 @@
-"""What loading a bundle of any task has in common."""
+"""What loading has in common for bundles of every task."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from service.settings import Settings
 logger = logging.getLogger(__name__)
 
 _NOT_DECODED = ("forced_begin_token_id", "bad_token_sequences", "no_repeat_ngram_size")
-"""Settings of `Decoding` that no engine follows yet, and without which other tokens would be written.
+"""Settings of `Decoding` that a head may not apply, and without which other tokens would be generated.
 
-Of the others, suppressed tokens are left out by the graph; an end that is forced at the longest length is cut off
-again; whose rules beam search follows decides between hypotheses that are all likely.
+Of the others, suppressed tokens are left out by the graph or the engine; an end token that is forced at the longest
+length is cut off again; the beam rules decide only between likely hypotheses.
 """
 
 BackendT = TypeVar("BackendT")
@@ -43,7 +43,7 @@ class Loading(NamedTuple):
 
 
 def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
-    """Those of what is read and of what is written, which may be one.
+    """The tokenizers of inputs and of outputs, which may be one.
 
     TokenizerError when one cannot be read, StartupError when it does not fit the model.
     """
@@ -56,7 +56,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The one tokenizer of a bundle, or that of what is read; errors as in `load_tokenizers`."""
+    """The one tokenizer of a bundle, or that of inputs; errors as in `load_tokenizers`."""
     return load_tokenizers(bundle)[0]
 
 
@@ -71,7 +71,7 @@ def _load_tokenizer(bundle: Bundle, spec: TokenizerSpec, vocab_size: int) -> Tok
 
 
 def _check_tokenizer(bundle: Bundle, tokenizer: Tokenizer, vocab_size: int) -> None:
-    """StartupError where a text could become an id that the model does not have, or no ids at all."""
+    """StartupError for ids beyond the model's vocabulary, TextCutError for rules that fail on simple texts."""
     tokenizer.check()
     if tokenizer.largest_id >= vocab_size:
         raise StartupError(
@@ -81,7 +81,7 @@ def _check_tokenizer(bundle: Bundle, tokenizer: Tokenizer, vocab_size: int) -> N
 
 
 def check_decoding(bundle: Bundle, decoding: Decoding) -> None:
-    """StartupError where the bundle asks for decoding that the engine does not do: it would answer, and wrongly."""
+    """StartupError for decoding that is not applied: the outputs would be wrong."""
     plain = Decoding()
     asked = [name for name in _NOT_DECODED if getattr(decoding, name) != getattr(plain, name)]
     if asked:
@@ -120,7 +120,7 @@ def open_backend(backend: Callable[[Bundle, str, str, int], BackendT], loading: 
 
 
 def step_observer(loading: Loading) -> ObserveRun | None:
-    """What is told how each decoder step ran; with one, the backend records steps as CUDA graphs."""
+    """The callback for how each decode step ran; with one, the backend records steps as CUDA graphs."""
     if loading.device != "cuda" or not loading.settings.cuda_graphs:
         return None
     if loading.cores.num_loops > 1:  # a session that records is for one thread
@@ -133,7 +133,7 @@ def step_observer(loading: Loading) -> ObserveRun | None:
 
 
 def model_info(bundle: Bundle) -> dict[str, Any]:
-    """What GET /info says of a model of any task."""
+    """What GET /info has for a model of any task."""
     manifest = bundle.manifest
     file, stored = next(iter(manifest.weights.items()))
     return {

@@ -1,4 +1,4 @@
-"""From a folder of bundles to running models, by what each head says of its own."""
+"""From a folder of bundles to models, by the loaders of the heads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TaskLoader(Protocol):
 
 
 class CompanionLoader(Protocol):
-    """How what stands beside a model in its bundle is loaded."""
+    """How a companion of a model is loaded from its bundle."""
 
     @property
     def load(self) -> Callable[[Loading], Companion | None]: ...
@@ -50,7 +50,7 @@ def load_models(
 ) -> ModelRegistry:
     """Every bundle of `settings.bundles`, verified and ready, for one of `tasks`; its engines are not yet started.
 
-    Raises StartupError with what to do: no bundle, a damaged one, a device or a precision that cannot be had.
+    Raises StartupError with what to do: no bundle, a damaged one, an unavailable device or precision.
     """
     device = choose_device(settings.device, tuple(ort.get_available_providers()))
     try:

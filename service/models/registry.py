@@ -1,4 +1,4 @@
-"""The loaded models, and how one is chosen: by its name, or as the first of its kind."""
+"""The loaded models, and how one is chosen: by name, or as the first of its kind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ViewT = TypeVar("ViewT")
 
 
 class ModelRegistry:
-    """The models of one moment, in the order of their names; the first that fits a request serves it.
+    """A snapshot of the models, ordered by name; the first that fits a request serves it.
 
-    A snapshot: it never changes. Models that come or go make a new one, and a request keeps the one it began with.
+    It is immutable. When models are added or removed there is a new one, and a request keeps the one it began with.
     """
 
     def __init__(self, models: Sequence[LoadedModel]) -> None:

@@ -1,7 +1,7 @@
 """Texts to the token ids that a model reads.
 
-What is read is the prompt, the text, and the special tokens that the tokenizer's file puts around them. An input that
-is longer than the model allows loses tokens at one end, never the special ones.
+A model reads the prompt, the text, and the special tokens that the tokenizer's file adds. An input that is longer than
+the model's limit is truncated at one end; its special tokens stay.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Direction = Literal["right", "left"]
 Input = str | tuple[int, ...]
 """A text, or token ids."""
 
-_CHARACTERS_IN_TURN = 100_000  # a second of work where a tokenizer is at its slowest
-MAX_CHARACTERS_PER_TOKEN = 250  # as TEI counts; a bound on the work before anything is known of the tokens
+_CHARACTERS_IN_TURN = 100_000  # at most about a second of work
+MAX_CHARACTERS_PER_TOKEN = 250  # as in TEI; bounds the work before the number of tokens is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Truncation:
 async def run_in_turns(
     pool: WorkerPool, inputs: Sequence[Input], work: Callable[[Sequence[Input]], list[T]]
 ) -> list[T]:
-    """What `work` makes of each of `inputs`, in parts between which other requests have their turn."""
+    """The results of `work` for `inputs`, computed in parts, between which other requests can run."""
     results: list[T] = []
     for part in _parts(inputs):
         results += await pool.run(count_characters(part), partial(work, part))
@@ -83,7 +83,7 @@ def encode_inputs(
             texts.append(prompt + tokenizer.decode(given))
         else:
             encoded[number] = _fit_ids(given, tokenizer.special_ids, max_tokens, truncation, parameter)
-    # One call for all texts, because only a call with a list lets other threads run meanwhile.
+    # One call for all texts, because only a call with a list releases the GIL.
     found = iter(tokenizer.encodings(texts, with_offsets=False) if texts else ())
     for number, done in enumerate(encoded):
         if done is None:
@@ -96,7 +96,7 @@ def encode_inputs(
 
 
 def bounded_text(text: str, max_tokens: int, truncation: Truncation, parameter: str) -> str:
-    """`text` with no more characters than could ever matter, so that tokenizing it takes no longer than that."""
+    """`text`, truncated to the most characters that `max_tokens` could have, which bounds the time of tokenizing."""
     limit = max_tokens * MAX_CHARACTERS_PER_TOKEN
     if len(text) <= limit:
         return text

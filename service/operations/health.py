@@ -60,7 +60,7 @@ class HealthCheck:
         except OverloadedError:
             # The line is full, so there are steps to be seen within the time of the check, if the loop lives.
             await asyncio.sleep(self._timeout_seconds / 10)
-            return self._busy_or(model, steps_before, "its waiting line is full and its loop stands still")
+            return self._busy_or(model, steps_before, "its queue is full and its engine makes no progress")
         except (DeadlineError, TimeoutError):
             return self._busy_or(model, steps_before, f"gave no answer within {self._timeout_seconds:g} seconds")
         except EngineError as error:

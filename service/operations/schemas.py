@@ -18,7 +18,7 @@ class HealthResponse(WireModel):
     """200 of GET /health; 503 has the same fields beside `error` and `error_type`."""
 
     status: str
-    models: dict[str, str] = Field(description='By name: "ok", or "busy" for one with a full waiting line.')
+    models: dict[str, str] = Field(description='By name: "ok", or "busy" for one with a full queue.')
 
 
 class LimitsInfo(WireModel):

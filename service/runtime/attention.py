@@ -1,4 +1,4 @@
-"""A bundle's attention graph on ONNX Runtime, beside the graphs that serve answers and without weights of its own."""
+"""A bundle's attention graph on ONNX Runtime, which shares the weights of the graphs that serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 
 
 class OnnxAttentionBackend:
-    """See `service.engine.encode.attention_engine.AttentionBackend`. Runs on the CPU, whatever the answers run on."""
+    """See `service.engine.encode.attention_engine.AttentionBackend`. Always runs on the CPU."""
 
     def __init__(self, bundle: Bundle, num_threads: int = 1) -> None:
         config, spec = bundle.config, bundle.manifest.attention
@@ -64,7 +64,7 @@ class OnnxAttentionBackend:
 
 
 def _open(path: Any, num_threads: int) -> Any:
-    """A session that keeps the weights where they are: in the file, mapped, and shared with whoever else maps it.
+    """A session whose weights stay in the memory-mapped file, shared with every process that maps it.
 
     Folding the casts behind them, or packing them for the matrix kernels, would copy every weight into this session.
     """
@@ -72,7 +72,7 @@ def _open(path: Any, num_threads: int) -> Any:
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.enable_cpu_mem_arena = False  # maps are large and rare: their memory goes back at once
+    options.enable_cpu_mem_arena = False  # maps are large and rare: their memory is freed after each run
     # The levels beyond rewrite nodes for the processor, and hold their weights in memory of their own.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.add_session_config_entry("session.disable_prepacking", "1")

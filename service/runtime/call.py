@@ -1,7 +1,7 @@
-"""A call of a decoder graph: what is bound to it, filled before it and read after it.
+"""A call of a decoder graph: its I/O binding, its inputs and its outputs.
 
-Steps are alike for long: the binding and the small arrays stay while they are. On a device the rows of a step are
-filled up to a power of two, so that few CUDA graphs are recorded and each is launched often.
+The binding and the small arrays are reused while consecutive steps have one shape. On a device the rows of a step are
+padded to a power of two, so that few CUDA graphs are recorded and each is launched often.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IDS, _LOG_PROBS = "candidate_ids", "candidate_log_probs"
 
 
 class Shape(NamedTuple):
-    """What decides how a call is bound; the blocks themselves, because an id, like an address, is used again."""
+    """What decides how a call is bound; the blocks themselves, because ids and addresses are reused."""
 
     first_row: int
     num_rows: int
@@ -62,7 +62,7 @@ class CallGraph(Protocol):
 
 
 class Call:
-    """A binding of `graph`. With `max_rows` it is for steps of up to so many rows, whose arrays never move."""
+    """A binding of `graph`. With `max_rows` it is for steps of up to so many rows, in arrays at fixed addresses."""
 
     def __init__(self, graph: CallGraph, max_rows: int = 0) -> None:
         self.max_rows = max_rows
@@ -78,14 +78,14 @@ class Call:
 
     @classmethod
     def for_steps(cls, graph: CallGraph, max_rows: int) -> Call:
-        """One that a table has released, with CUDA graphs that know its arrays, or a new one."""
+        """One that a table has released, whose addresses are recorded in CUDA graphs, or a new one."""
         try:
             return graph.idle_calls.setdefault(max_rows, []).pop()
         except IndexError:
             return cls(graph, max_rows)
 
     def release(self) -> None:
-        """Let another table have this call."""
+        """Offer this call to other tables."""
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
         self._bound = None
@@ -94,8 +94,8 @@ class Call:
     def run(self, shape: Shape, inputs: Mapping[str, Ids], ends: Ids | None = None) -> Advanced:
         """Run the graph on `inputs`: ids (B,T), write_indices (B), read_indices (R), source_lengths (B/K).
 
-        `ends` counts the positions that each row of the block may hold, from the first row on: a row that fills a step
-        up is written behind them. None: no step is filled up.
+        `ends` counts the positions that each row of the block may hold, from the first row on: a row of padding is
+        written behind them. None: the step is not padded.
         """
         graph = self._graph
         bound = shape if ends is None or graph.recorded is None else self._filled(shape, ends)
@@ -115,7 +115,7 @@ class Call:
         return self._read(shape)
 
     def _filled(self, shape: Shape, ends: Ids) -> Shape:
-        """`shape` with a power of two of slots and of candidates, or itself where a row to be added is full."""
+        """`shape` with slots and candidates padded to powers of two; no slots where a row of padding would be full."""
         rows_per_slot = shape.num_rows // shape.num_slots if shape.num_slots else 1
         most = min(shape.cache.shape[1], self.max_rows) // rows_per_slot
         if shape.cross is not None:
@@ -191,7 +191,7 @@ class Call:
         self._all_logits = self._logits.array("logits", size)
 
     def _read(self, shape: Shape) -> Advanced:
-        """What the graph says of the reads of `shape`, brought to the host."""
+        """The outputs for the reads of `shape`, copied to the host."""
         self._outputs.receive()
         candidates, logits = self._candidates, self._all_logits
         if logits is not None and self._logits is not None:

@@ -21,8 +21,8 @@ _INT64 = np.dtype(np.int64)
 class OnnxDecoderBackend:
     """One precision of a bundle on one device; see `service.engine.decode.backend.Backend`.
 
-    With `observe`, which is told how each step ran, steps are recorded as CUDA graphs; one thread alone may then run
-    them. Raises BundleError for a bundle that has no decoder.
+    With `observe`, which is called with how each step ran, steps are recorded as CUDA graphs; only one thread may then
+    run them. Raises BundleError for a bundle without a decoder.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class DecoderGraphs:
         return packed
 
     def bind_rows(self, binding: Any, shape: Shape) -> None:
-        """Bind rows of the cache and the sources of their slots as they lie; new caches go where the old ones are."""
+        """Bind rows of the cache and the memories of their slots in place; the cache's outputs replace its inputs."""
         cache, cross, first_row, num_rows = shape.cache, shape.cross, shape.first_row, shape.num_rows
         _check_rows("rows", cache, first_row, num_rows)
         size, device, element = (num_rows, *cache.shape[2:]), self.memory.name, self._element
@@ -126,6 +126,6 @@ class DecoderGraphs:
 
 
 def _check_rows(noun: str, block: Block, first: int, count: int) -> None:
-    """ONNX Runtime believes the shapes that it is given: a row too many would be written beyond the block."""
+    """ONNX Runtime does not check bound addresses: a row too many would be written beyond the block."""
     if first < 0 or first + count > block.shape[1]:
         raise IndexError(f"{noun} {first} to {first + count - 1} do not fit a block of {block.shape[1]}")

@@ -12,7 +12,7 @@ _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class OnnxEncoderBackend:
-    """One precision of an embedding bundle on one device; see `engine.encode.embedding_backend.EncoderBackend`."""
+    """One precision of an embedding bundle on one device; see `engine.encode.embedding.EncoderBackend`."""
 
     def __init__(self, bundle: Bundle, precision: str, device: str = "cpu", num_threads: int = 1) -> None:
         config = bundle.config

@@ -1,4 +1,4 @@
-"""A graph as an ONNX Runtime session, and the memory beside it."""
+"""A graph as an ONNX Runtime session, and the memory for its caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from export.processor import int8_options
 from service.runtime.memory import CudaMemory, HostMemory, Memory
 
 _BFLOAT16 = 16
-"""ONNX's number of bfloat16, which numpy does not know."""
+"""ONNX's number for bfloat16, which numpy does not have."""
 
 
 def open_session(
@@ -27,9 +27,9 @@ def open_session(
 ) -> Any:
     """An ONNX Runtime session of one graph; `num_threads` compute each operator on the CPU.
 
-    `profile` is the beginning of a file name that the runtime writes to what ran where, for measurements; `cuda` are
-    options of the CUDA provider beside those that it gets here. `repeats_shapes` says that runs are alike for long, so
-    that it pays to plan the memory of one ahead.
+    `profile` is the prefix of the file to which the runtime writes its profile; `cuda` are options of the CUDA provider
+    beside those set here. `repeats_shapes` says that consecutive runs mostly have one shape, so that memory patterns
+    pay.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
@@ -43,8 +43,8 @@ def open_session(
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     for name, value in int8_options().items():
         options.add_session_config_entry(name, value)
-    # Threads spin while they wait for the next operator, which is there sooner than they could be woken, but not from
-    # one run to the next, when Python wants the cores (docs/decisions/0054-threads-of-generation.md).
+    # Threads spin while they wait for the next operator, which is sooner than they could be woken, but not between
+    # runs, when Python needs the cores (docs/decisions/0054-threads-of-generation.md).
     options.add_session_config_entry("session.force_spinning_stop", "1")
     providers: list[Any] = ["CPUExecutionProvider"]
     if device == "cuda":
@@ -64,12 +64,12 @@ def open_session(
 
 
 def memory_of(device: str) -> Memory:
-    """Where the caches of a session on `device` live."""
+    """The memory for the caches of a session on `device`."""
     return CudaMemory() if device == "cuda" else HostMemory()
 
 
 class CacheType(NamedTuple):
-    """How numbers of a cache are stored, as numpy allocates them and as ONNX Runtime is told of them."""
+    """The type of a cache's numbers, as numpy allocates them and as ONNX Runtime binds them."""
 
     dtype: np.dtype[Any]
     element: Any

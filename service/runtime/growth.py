@@ -1,4 +1,4 @@
-"""How the blocks of a table grow with what is in them, and are cut when that has left."""
+"""How the blocks of a table grow with their content, and shrink again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.runtime.memory import Block, Memory
 _ROWS = 8
 
 _MAX_SPARE_BYTES = {"cpu": 512 * 2**20, "cuda": 4096 * 2**20}
-"""Of all that one model's tables have given back, by kind of memory; beyond this, memory is missed elsewhere."""
+"""The most freed memory that one model keeps for reuse, by device."""
 
 _SMALLEST_ON_DEVICE = 64
 
@@ -44,11 +44,11 @@ def row_bucket(num_rows: int, limit: int, memory: str = "cpu") -> int:
 
 
 class Spares:
-    """Memory that tables have given back, for the next that need some; all tables of a model share it, threads too.
+    """A pool of freed blocks for reuse, shared by all tables of a model and thread-safe.
 
-    In the processor's memory fresh pages cost more than what is copied into them, on a virtual machine ten times as
-    much. Blocks are not cleared: stale values are finite and masked. On a device a block of the
-    same size comes back at the same address, for which CUDA graphs were recorded.
+    On a CPU the page faults of fresh memory take longer than the copies into it, on a virtual machine ten times as
+    long. Blocks are not cleared: stale values are finite and masked. On a device a block of the same size has the same
+    address again, for which CUDA graphs were recorded.
     """
 
     def __init__(self, memory: Memory, dtype: np.dtype[Any]) -> None:
@@ -73,7 +73,7 @@ class Spares:
             return smallest
 
     def give(self, block: Block) -> None:
-        """Take a block that nothing uses any more; where that makes too much, what lay here longest goes."""
+        """Take a block that is no longer used; beyond the limit, the oldest blocks are freed."""
         if not self.keeps(block.num_numbers):
             return
         with self._lock:
@@ -87,7 +87,7 @@ class Spares:
 
 
 class Blocks:
-    """Blocks for the tables of one kind, which go to and come from `spares`."""
+    """Blocks for one table, allocated from and released to `spares`."""
 
     def __init__(self, spares: Spares, num_layers: int, width: int, max_rows: int) -> None:
         self._spares, self._num_layers, self._width, self._max_rows = spares, num_layers, width, max_rows
@@ -102,12 +102,12 @@ class Blocks:
             return spare.view(shape)
         if name != "cpu" or not spares.keeps(math.prod(shape)):
             return spares.memory.allocate(shape, spares.dtype)
-        # Room for the next sizes as well: pages that are not touched are not taken.
+        # Room for the next sizes as well: untouched pages take no memory.
         roomy = (*shape[:2], 1 << (capacity - 1).bit_length(), shape[3])
         return spares.memory.allocate(roomy, spares.dtype).view(shape)
 
     def release(self, block: Block | None) -> None:
-        """Take a block back that nothing uses any more."""
+        """Return a block that is no longer used to the pool."""
         if block is not None:
             self._spares.give(block)
 
@@ -127,7 +127,7 @@ def reserve(block: Block | None, num_rows: int, capacity: int, blocks: Blocks, n
         widened = block.widen(capacity, num_copied)
         if widened is not None:
             return widened
-    # Rows come one by one under load, so their number doubles.
+    # Rows are added one by one under load, so their number doubles.
     new_rows = old_rows if num_rows <= old_rows else max(num_rows, 2 * old_rows)
     larger = blocks.allocate(new_rows, max(capacity, old_capacity))
     if num_copied:
@@ -137,7 +137,7 @@ def reserve(block: Block | None, num_rows: int, capacity: int, blocks: Blocks, n
 
 
 def cut(block: Block, num_rows: int, capacity: int, blocks: Blocks) -> Block:
-    """`block`, or a smaller one with the same content where long rows have left and it is far too large.
+    """`block`, or a smaller one with the same content where it has more than twice the capacity needed.
 
     All of its content must lie within the first `num_rows` rows and `capacity` positions.
     """

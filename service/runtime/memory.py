@@ -1,4 +1,4 @@
-"""Where caches live: blocks of (layers, rows, capacity, width), in host memory or on a CUDA device.
+"""Memory for caches: blocks of (layers, rows, capacity, width), in host memory or on a CUDA device.
 
 One block holds all layers, at a fixed distance from each other, so a row is copied in all of them by one call.
 """
@@ -45,16 +45,16 @@ class Block(Protocol):
 
 
 class Mirror(Protocol):
-    """Bytes on the host and as many where a graph computes, at an address that never changes."""
+    """A buffer on the host and one of the same size on the device of a graph, at a fixed address."""
 
     host: NDArray[np.uint8]
     address: int
 
     def send(self) -> None:
-        """Bring the host's bytes to the address."""
+        """Copy from the host to the device."""
 
     def receive(self) -> None:
-        """Bring the bytes at the address to the host."""
+        """Copy from the device to the host."""
 
 
 class Memory(Protocol):
@@ -66,13 +66,13 @@ class Memory(Protocol):
         """A new block, of zeros: padding that a graph multiplies by a weight of zero must not be a NaN."""
 
     def mirror(self, num_bytes: int) -> Mirror:
-        """Bytes that the host and the device exchange."""
+        """A buffer on the host and one on the device."""
 
     def synchronize(self) -> None:
         """Wait for all copies; a session sees only what was copied before this."""
 
     def usable_bytes(self) -> int:
-        """How much there is for this process, taken or free."""
+        """The memory available to this process, in use or free."""
 
 
 class HostBlock:
@@ -104,7 +104,7 @@ class HostBlock:
         if math.prod(shape) > self.num_numbers:
             return None
         wider = self.view(shape)
-        # Every row moves towards the end, so the last one goes first, and none is overwritten before it has gone.
+        # Rows move towards the end, so the last is moved first and none is overwritten before.
         for layer in reversed(range(num_layers)):
             for row in reversed(range(num_rows)):
                 wider.array[layer, row, :old_capacity] = self.array[layer, row]
@@ -112,17 +112,17 @@ class HostBlock:
 
 
 class HostMirror:
-    """The graph reads and writes the host's bytes themselves."""
+    """The host's buffer, which the graph reads and writes directly."""
 
     def __init__(self, num_bytes: int) -> None:
         self.host: NDArray[np.uint8] = np.zeros(num_bytes, np.uint8)
         self.address = int(self.host.ctypes.data)
 
     def send(self) -> None:
-        """Nothing: they are there."""
+        """Nothing: there is one buffer."""
 
     def receive(self) -> None:
-        """Nothing: they are here."""
+        """Nothing: there is one buffer."""
 
 
 class HostMemory:
@@ -137,10 +137,10 @@ class HostMemory:
         return HostMirror(num_bytes)
 
     def synchronize(self) -> None:
-        """Nothing: numpy copies at once."""
+        """Nothing: numpy copies synchronously."""
 
     def usable_bytes(self) -> int:
-        """What the control group allows, at most what the machine has."""
+        """The cgroup's limit, at most the memory of the machine."""
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         for path in _CGROUP_LIMITS:
             if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
@@ -263,7 +263,7 @@ class CudaBlock:
 
 
 class CudaMirror:
-    """Bytes of the host, and as many of a device."""
+    """A buffer of the host, and one of a device."""
 
     def __init__(self, num_bytes: int, value: Any, cuda: CudaRuntime) -> None:
         self.host: NDArray[np.uint8] = np.zeros(num_bytes, np.uint8)

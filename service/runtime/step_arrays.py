@@ -1,4 +1,4 @@
-"""The small inputs and outputs of a call: filled and read on the host, at addresses that never change.
+"""The small inputs and outputs of a call: written and read on the host, at fixed addresses.
 
 On the processor the graph reads and writes the host's arrays themselves. On a device the inputs lie in one block,
 filled by one copy a call, and the outputs in another, read by one copy.
@@ -62,9 +62,9 @@ class StepArrays:
         binding.bind_output(name, self._device, 0, spec.dtype, tuple(shape), self.address + self._offsets[name])
 
     def send(self) -> None:
-        """Bring what the host has written to where the graph reads."""
+        """Copy the arrays from the host to the device."""
         self._mirror.send()
 
     def receive(self) -> None:
-        """Bring what the graph has written to the host."""
+        """Copy the arrays from the device to the host."""
         self._mirror.receive()

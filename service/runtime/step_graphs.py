@@ -1,7 +1,7 @@
 """Decoder steps as CUDA graphs: a step is recorded once for each bucket, and then launched as a whole.
 
-ONNX Runtime records a run under a number (`gpu_graph_id`) when every input and output is bound at an address that never
-changes and nothing is copied between host and device, and runs what it recorded when the number comes again. See
+ONNX Runtime records a run under a number (`gpu_graph_id`) when every input and output is bound at a fixed address and
+nothing is copied between host and device, and replays it for later runs with that number. See
 docs/decisions/0112-cuda-graphs.md.
 """
 
@@ -19,12 +19,12 @@ from service.engine.core.arrays import Candidates
 logger = logging.getLogger(__name__)
 
 Run = Literal["captured", "replayed", "ordinary"]
-"""How a step ran: recorded just now, launched as recorded before, or operator by operator."""
+"""How a step ran: recorded, replayed, or operator by operator."""
 
 ObserveRun = Callable[[Run], None]
 
 OPTIONS = {"enable_cuda_graph": "1"}
-"""What a session needs, as options of the CUDA provider."""
+"""Options of the CUDA provider that a session needs."""
 
 _ORDINARY = -1
 """The number under which nothing is recorded."""
@@ -36,7 +36,7 @@ share of rows whose best token must be the same."""
 
 
 class StepGraphs:
-    """The recorded steps of one session, which one thread runs. Steps that cannot be recorded run as they always do."""
+    """The recorded steps of one session, which one thread runs. Others run operator by operator."""
 
     def __init__(self, session: Any, name: str, observe: ObserveRun) -> None:
         self._session, self._name, self._observe = session, name, observe
@@ -45,7 +45,7 @@ class StepGraphs:
         self._ordinary = _options(_ORDINARY)
 
     def run(self, binding: Any, key: Hashable | None, read: Callable[[], Candidates]) -> None:
-        """Run a step whose bucket is `key`: everything that is bound, by shape and address. None: a prompt, as ever.
+        """Run a step whose bucket is `key`: all that is bound, by shape and address. None: prefill, not recorded.
 
         `read` copies the step's candidates to the host, those of real rows.
         """
@@ -63,7 +63,7 @@ class StepGraphs:
             self._capture(binding, key, read)
 
     def _capture(self, binding: Any, key: Hashable, read: Callable[[], Candidates]) -> None:
-        """Run the step three times, as ever, to be recorded and as recorded: it writes the same each time."""
+        """Run the step three times, ordinarily, recorded and replayed: it writes the same each time."""
         self._session.run_with_iobinding(binding, self._ordinary)
         candidates = read()
         expected = Candidates(candidates.ids.copy(), candidates.log_probs.copy())

@@ -1,4 +1,4 @@
-"""A table of cache rows on ONNX Runtime: neighbouring rows are bound by pointer, written in place, grown in buckets."""
+"""A table of cache rows on ONNX Runtime: adjacent rows are bound by pointer, written in place, grown in buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OnnxSavedRow(NamedTuple):
 
 
 class OnnxTable:
-    """Rows of one model; see `service.engine.decode.backend.Table`. Its blocks grow and shrink with what is in them.
+    """Rows of one model; see `service.engine.decode.backend.Table`. Its blocks grow and shrink with their content.
 
     `cache` has a row for each beam; `cross` and `source_lengths` have one for each slot, where there are sources.
     """
@@ -42,16 +42,16 @@ class OnnxTable:
         self.cross: Block | None = None
         self._scratch: Block | None = None
         self.source_lengths: Ids = np.ones(max_rows // beam_size, dtype=np.int64)
-        self._num_used = 0  # rows beyond these hold nothing, and are not copied when the table grows
-        # Steps are alike for long, and prompts come between them.
+        self._num_used = 0  # rows beyond these are empty, and not copied when the table grows
+        # Two, because steps keep their binding while chunks of prefill run between them.
         self._step, self._prefill = Call.for_steps(graphs, max_rows), Call(graphs)
-        # Positions that rows may hold: a step that is filled up writes behind them.
+        # Positions that rows may hold: the padding of a step is written behind them.
         self._ends: Ids = np.zeros(max_rows, np.int64)
 
     def encode(self, input_ids: Ids, lengths: Ids, slots: Sequence[int]) -> None:
         num_sources, longest = input_ids.shape
         graphs, scratch = self._graphs, self._scratch
-        # The graph's outputs are packed, so any block of enough bytes serves; it is kept for the next time.
+        # The graph's outputs are packed, so any block of enough bytes will do; it is kept for the next call.
         if scratch is None or scratch.shape[1] * scratch.shape[2] < num_sources * longest:
             scratch = self._scratch = graphs.allocate(num_sources, longest)
         encoded = graphs.encode(input_ids, lengths, scratch)

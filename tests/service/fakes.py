@@ -45,7 +45,7 @@ def tiny_tokenizer() -> Tokenizer:
 class StandIn(ABC, Generic[RequestT, ResultT]):
     """An engine's manners without its work.
 
-    `hold` makes it wait until `release`; `max_waiting` is its waiting line; the rest counts what was done to it.
+    `hold` makes it wait until `release`; `max_waiting` is its queue; the rest counts what was done to it.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -72,7 +72,7 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
         if self.failure is not None:
             raise self.failure
         if self.num_running + len(requests) > self.max_waiting:
-            raise OverloadedError("the waiting line is full", retry_after_seconds=2.5)
+            raise OverloadedError("the queue is full", retry_after_seconds=2.5)
         self.requests += requests
         self.num_running += len(requests)
         self.most_running = max(self.most_running, self.num_running)

@@ -150,7 +150,7 @@ class ScriptedEngine:
 
     async def open(self, request: DecodingRequest) -> ScriptedStream:
         if self.num_running >= self.max_running:
-            raise OverloadedError("the waiting line is full", retry_after_seconds=2.5)
+            raise OverloadedError("the queue is full", retry_after_seconds=2.5)
         self.requests.append(request)
         self.num_running += 1
         return ScriptedStream(self, request, [*self.script(request), self.eos_id])

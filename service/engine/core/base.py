@@ -1,4 +1,4 @@
-"""What every engine is: a queue, threads that work it off, and callers that wait for their results."""
+"""What every engine is: a queue, threads that process it, and callers that wait for their results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class BaseEngine(Generic[RequestT, ResultT]):
-    """Admission, answers, drain and the end of an engine whose threads each run one of `works` until the line stops.
+    """Admission, results, drain and shutdown of an engine whose threads each run one of `works` until the queue stops.
 
-    When one of them raises, the engine is dead: every caller hears of it, and nobody is admitted any more.
+    When one of them raises, the engine is dead: every open request fails with ModelUnavailableError, and no other is
+    admitted.
     """
 
     def __init__(
@@ -45,11 +46,11 @@ class BaseEngine(Generic[RequestT, ResultT]):
 
     @property
     def is_alive(self) -> bool:
-        """Every thread runs and none has failed."""
+        """Whether every thread runs and none has failed."""
         return self._failure is None and all(thread.is_alive() for thread in self._threads)
 
     def stats(self) -> EngineStats:
-        """What the engine has done and holds; `max_rows` is 0 for an engine without a cache."""
+        """A snapshot; `max_rows` is 0 for an engine without a cache."""
         size, total = self._line.size(), WorkCounts.total(self._counts)
         return EngineStats(
             waiting_requests=size.waiting_requests,
@@ -63,17 +64,17 @@ class BaseEngine(Generic[RequestT, ResultT]):
         )
 
     def submit(self, request: RequestT) -> Future[ResultT]:
-        """Queue one request. Cancelling the future withdraws it, even while it runs.
+        """Queue one request. Cancelling the future cancels it, even while it runs.
 
-        Raises OverloadedError when the line is full, RequestTooLargeError when it could never be admitted,
-        ModelUnavailableError when the engine no longer works, and ValueError for what the model cannot take.
+        Raises OverloadedError when the queue is full, RequestTooLargeError when it could never be admitted,
+        ModelUnavailableError when the engine has failed or is shutting down, and ValueError for an invalid request.
         """
         return self._submit([request])[0]
 
     async def run(self, requests: Sequence[RequestT]) -> list[ResultT]:
-        """Queue all requests or none, and await their results in this order; cancelling the coroutine withdraws all.
+        """Queue all requests or none, and await their results in this order; cancelling the coroutine cancels all.
 
-        Raises as `submit` does, and what the first request to fail failed with.
+        Raises as `submit` does, and the error of the first request to fail.
         """
         if not requests:
             return []
@@ -81,17 +82,17 @@ class BaseEngine(Generic[RequestT, ResultT]):
         try:
             await _wait_for_all(futures)
             return [future.result() for future in futures]
-        finally:  # one that failed or a caller that left takes the others along
+        finally:  # after a failure or a cancellation the others are cancelled too
             for future in futures:
                 future.cancel()
 
     def _check(self, request: RequestT) -> None:
-        """Raise ValueError for a request that the model cannot take."""
+        """Raise ValueError for a request that the model cannot process."""
 
     def _submit(self, requests: Sequence[RequestT]) -> list[Future[ResultT]]:
         for request in requests:
             self._check(request)
-        # At once, as seen by who drains or fails what is open: a ticket is in the line and open, or neither.
+        # Under one lock, for `drain` and `_abandon`: a ticket is both in the queue and open, or neither.
         with self._open_changed:
             tickets = self._line.add(requests)
             self._open.update({ticket.future: ticket for ticket in tickets})
@@ -109,7 +110,7 @@ class BaseEngine(Generic[RequestT, ResultT]):
             self._line.withdraw(ticket)
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Take no more requests and answer those that were taken; False when time ran out before all were."""
+        """Admit no more requests and wait for those admitted; False when the timeout came first."""
         self._line.refuse("the server is shutting down")
         with self._open_changed:
             return self._open_changed.wait_for(lambda: not self._open, timeout_seconds)
@@ -127,10 +128,10 @@ class BaseEngine(Generic[RequestT, ResultT]):
     def _work(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # whatever it was, nobody may wait for a dead loop
-            logger.exception("the engine's loop died")
+        except BaseException as error:  # whatever it was, no caller may wait for a dead loop
+            logger.exception("an engine thread failed")
             self._failure = error
-            self._line.refuse(f"the model's loop died: {error}")
+            self._line.refuse(f"an engine thread failed: {error}")
             self._abandon(ModelUnavailableError(f"the model failed while the request was in work: {error}"))
             self._line.stop()
 
@@ -139,27 +140,27 @@ class BaseEngine(Generic[RequestT, ResultT]):
         with self._open_changed:
             pending = list(self._open.values())
         for ticket in pending:
-            ticket.fail(error)  # a running loop then drops it, as for a caller that left
+            ticket.fail(error)  # a running loop then drops it, as it does cancelled ones
         self._line.note_withdrawals()
 
 
 def check_loops(num_loops: int) -> None:
-    """Raise ValueError for a number of loops that cannot be."""
+    """Raise ValueError for fewer loops than one."""
     if num_loops < 1:
         raise ValueError(f"num_loops is {num_loops}; it must be at least 1")
 
 
 def check_ids(name: str, ids: Collection[int], size: int) -> None:
-    """Raise ValueError for an id that has no row in its table of `size` rows, which would stop the whole model."""
+    """Raise ValueError for an id outside 0 to `size` - 1: the graph would read beyond its table of embeddings."""
     if ids and not (min(ids) >= 0 and max(ids) < size):
         wrong = next(number for number in ids if not 0 <= number < size)
         raise ValueError(f"{name} holds {wrong}, allowed: 0 to {size - 1}")
 
 
 async def _wait_for_all(futures: Sequence[Future[ResultT]]) -> None:
-    """Until every future is done, or the first has failed, which is raised.
+    """Wait until every future is done; raise the error of the first to fail.
 
-    The event loop is woken once, not once for each future: a call may have hundreds, and they are done in groups.
+    The event loop is woken once and not once a future: a call may have hundreds, and they finish in groups.
     """
     loop = asyncio.get_running_loop()
     finished: asyncio.Future[None] = loop.create_future()
@@ -176,7 +177,7 @@ async def _wait_for_all(futures: Sequence[Future[ResultT]]) -> None:
     def on_done(future: Future[ResultT]) -> None:
         nonlocal num_open
         if future.cancelled():
-            return  # by the caller itself, as it leaves
+            return  # by the caller, in `run`
         with lock:
             num_open -= 1
             is_last = num_open == 0

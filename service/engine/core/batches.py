@@ -1,6 +1,6 @@
-"""Which inputs run together: pure functions over their lengths.
+"""Which inputs run together: pure functions over their lengths, in tokens.
 
-A batch computes its longest length x its count, and costs as much as `overhead_tokens` more, however small it is.
+A batch computes longest length x count tokens, and costs as much as `overhead_tokens` more, however small it is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def cut_batches(lengths: Sequence[int], max_tokens: int, overhead_tokens: int) -> list[range]:
-    """Cut `lengths`, in ascending order, into batches of neighbours, each as a range of indices.
+    """Cut `lengths`, in ascending order, into batches of adjacent ones, each as a range of indices.
 
     A batch ends where the padding that the next input would bring to those before it costs more than a batch of its
     own. Longest x count is at most `max_tokens`, unless one input is alone longer than that.
@@ -27,12 +27,12 @@ def cut_batches(lengths: Sequence[int], max_tokens: int, overhead_tokens: int) -
 
 
 def choose_batch(lengths: Sequence[int], max_tokens: int, overhead_tokens: int) -> list[int]:
-    """The next batch, as indices into `lengths`, those of the inputs that wait in the order of their coming.
+    """The next batch, as indices into `lengths`, which are those of the waiting inputs in order of arrival.
 
-    It always holds the oldest, index 0, so nobody is passed over for ever, and then the inputs of like length that make
-    it most worth its cost: real tokens for each token computed, where a batch computes longest x count tokens and costs
-    as much as `overhead_tokens` more, however small it is. Where the overhead is small only inputs of nearly one length
-    run together; where it is large, as on a GPU, whatever waits. Of equal lengths the older goes first.
+    It always holds the oldest, index 0, so that none starves, and then those inputs of like length that maximise its
+    efficiency: real tokens for each token of cost, longest x count + `overhead_tokens`. With a small overhead only
+    inputs of nearly one length run together; with a large one, as on a GPU, all that wait. Of equal lengths the older
+    is taken first.
 
     Longest x count is at most `max_tokens`, unless the oldest is alone longer than that.
     """

@@ -1,11 +1,11 @@
-"""What can go wrong inside the engine.
+"""The errors of the engines.
 
     EngineError
     ├── OverloadedError         the queue is full; try again later
     ├── RequestTooLargeError    the request could never be admitted, however long it waited
     ├── DeadlineError           the request's deadline passed before it was finished
-    ├── InvalidOutputError      the model gave no numbers, so that no token could be chosen
-    └── ModelUnavailableError   the engine's loop has died, is draining or is closed
+    ├── InvalidOutputError      the model's output is NaN, so that no token could be chosen
+    └── ModelUnavailableError   an engine thread has failed, or the engine is draining or closed
 
 The engine knows no HTTP: the service maps these to statuses in one place, `service/http/error_handlers.py`.
 """
@@ -18,7 +18,7 @@ class EngineError(Exception):
 
 
 class OverloadedError(EngineError):
-    """The waiting line is full. `retry_after_seconds` is when a retry is likely to be admitted."""
+    """The queue is full. `retry_after_seconds` is after how long a retry is likely to be admitted."""
 
     def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class OverloadedError(EngineError):
 
 
 class RequestTooLargeError(EngineError):
-    """The request exceeds a limit of the engine itself, so waiting would not help."""
+    """The request exceeds a limit of the engine itself: no retry can succeed."""
 
 
 class DeadlineError(EngineError):
@@ -34,11 +34,11 @@ class DeadlineError(EngineError):
 
 
 class ModelUnavailableError(EngineError):
-    """The engine cannot take work: its loop died, it is draining, or it was closed."""
+    """The engine admits no requests: one of its threads has failed, it is draining, or it is closed."""
 
 
 NO_NUMBER = "the model's output is not a number, so no token can be chosen by it"
 
 
 class InvalidOutputError(EngineError):
-    """The model's output was not a number: nothing can be chosen by it. Weights or a precision are at fault."""
+    """The model's output is NaN, so that no token can be chosen. Weights or a precision are at fault."""

@@ -1,4 +1,4 @@
-"""The queue of every engine: bounded, in the order of arrival, with tickets that their callers withdraw."""
+"""The queue of every engine: bounded, in order of arrival, with tickets that their callers may cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.engine.core.errors import DeadlineError, ModelUnavailableError, Ove
 
 
 class Request(Protocol):
-    """What a line must know of a request."""
+    """What the queue needs of a request."""
 
     @property
     def num_tokens(self) -> int:
@@ -24,7 +24,7 @@ class Request(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """A point on `time.monotonic()`'s clock, in seconds; None waits for ever."""
+        """On `time.monotonic()`'s clock, in seconds; None waits without limit."""
         ...
 
 
@@ -48,12 +48,12 @@ class LineLimits:
 
 
 _claiming = threading.Lock()
-"""A loop that finishes and an engine that closes may settle the same ticket: the first one does."""
+"""Guards settling a ticket, which a loop and a closing engine may both try: the first one does."""
 
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[RequestT, ResultT]):
-    """A request in the line, with the future that its caller holds: cancelling that withdraws it."""
+    """A queued or running request, with the future that its caller holds and may cancel."""
 
     request: RequestT
     future: Future[ResultT]
@@ -64,7 +64,7 @@ class Ticket(Generic[RequestT, ResultT]):
 
     @property
     def is_settled(self) -> bool:
-        """Nobody waits any more: answered, failed or withdrawn."""
+        """Answered, failed or cancelled."""
         return self.future.done()
 
     def answer(self, result: ResultT) -> None:
@@ -76,19 +76,19 @@ class Ticket(Generic[RequestT, ResultT]):
             self.future.set_exception(error)
 
     def fail_late(self, when: str) -> None:
-        """Fail with a DeadlineError that says `when` the deadline passed: "before it was begun"."""
+        """Fail with a DeadlineError that says `when` the deadline passed, as in "before it was begun"."""
         seconds = time.monotonic() - self.submitted
         self.fail(DeadlineError(f"the deadline passed {when}, {seconds:.1f} s after the request came"))
 
     def _claim(self) -> bool:
-        """Whether the caller may settle the future; it does so outside the lock, because that runs callbacks."""
+        """Whether the calling thread may settle the future; it does so outside the lock, since that runs callbacks."""
         with _claiming:
             is_open = not self.future.running() and not self.future.done()
             return is_open and self.future.set_running_or_notify_cancel()
 
 
 class LineSize(NamedTuple):
-    """What waits, and what runs: rows of a cache, or inputs in batches."""
+    """Queued requests and their tokens, and what runs: rows of a cache, or inputs in batches."""
 
     waiting_requests: int
     waiting_tokens: int
@@ -96,17 +96,17 @@ class LineSize(NamedTuple):
 
 
 class BoundedLine(Generic[RequestT, ResultT]):
-    """Tickets in the order of their coming. Loops wait on it when they have nothing to do, so nothing polls.
+    """Tickets in order of arrival. Idle loops wait on its condition variable, so nothing polls.
 
-    What a loop takes, and when, is for the engine's own line to say: it takes `_tickets` out under `_changed` and calls
-    `_discount` for each. `noun` is what messages call the input of a request.
+    What a loop takes, and when, is up to the subclass: it takes `_tickets` out under `_changed` and calls `_discount`
+    for each. `noun` is what messages call the input of a request.
     """
 
     def __init__(self, limits: LineLimits, max_input_tokens: int, noun: str) -> None:
         self._limits = limits
         self._max_input_tokens = max_input_tokens
         self._noun = noun
-        # In the order of coming; a key, so that one in the middle is withdrawn without a search.
+        # Keys in order of arrival, so that one in the middle is removed without a search.
         self._tickets: OrderedDict[Ticket[RequestT, ResultT], None] = OrderedDict()
         self._tokens = 0
         self._earliest_deadline = math.inf
@@ -114,7 +114,7 @@ class BoundedLine(Generic[RequestT, ResultT]):
         self._refusal: str | None = None
         self._stopping = False
         self.num_withdrawals = 0
-        """Grows whenever tickets were settled by others than the loop that has them, which then looks at its own."""
+        """Grows whenever tickets are settled by another thread than their loop, which then checks its own."""
 
     def add(self, requests: Sequence[RequestT]) -> list[Ticket[RequestT, ResultT]]:
         """Queue all of `requests` or none of them."""
@@ -122,7 +122,7 @@ class BoundedLine(Generic[RequestT, ResultT]):
             self._check_size(request)
         num_tokens = sum(request.num_tokens for request in requests)
         now = time.monotonic()
-        # Naming the parameters of Ticket in the call would take as long as all else that is done for a request here.
+        # By position: keyword arguments of Ticket would take as long as the rest of the work for a request here.
         tickets: list[Ticket[RequestT, ResultT]] = [Ticket(request, Future(), now) for request in requests]
         with self._changed:
             if self._refusal is not None:
@@ -136,7 +136,7 @@ class BoundedLine(Generic[RequestT, ResultT]):
         return tickets
 
     def _wake(self) -> None:
-        """Something has come: wake the threads that it may be for."""
+        """Wake the threads that may take a new ticket."""
         self._changed.notify_all()
 
     def _check_size(self, request: RequestT) -> None:
@@ -170,11 +170,11 @@ class BoundedLine(Generic[RequestT, ResultT]):
             )
 
     def _count(self, ticket: Ticket[RequestT, ResultT]) -> None:
-        """A ticket has entered the line."""
+        """Add a ticket that has entered the queue to the counts."""
         self._tokens += ticket.request.num_tokens
 
     def _discount(self, ticket: Ticket[RequestT, ResultT]) -> None:
-        """A ticket has left the line."""
+        """Subtract a ticket that has left the queue from the counts."""
         self._tokens -= ticket.request.num_tokens
 
     def _take_late(self, now: float) -> list[Ticket[RequestT, ResultT]]:
@@ -188,7 +188,7 @@ class BoundedLine(Generic[RequestT, ResultT]):
         return late
 
     def withdraw(self, ticket: Ticket[RequestT, ResultT]) -> None:
-        """Take `ticket` out, if it still waits: what nobody wants any more must not keep others out."""
+        """Remove `ticket` if it is still queued, so that a cancelled request does not count against the limits."""
         with self._changed:
             self.num_withdrawals += 1
             if ticket in self._tickets:
@@ -210,13 +210,13 @@ class BoundedLine(Generic[RequestT, ResultT]):
             self._refusal = self._refusal or reason
 
     def stop(self) -> None:
-        """Let the loops end when they have nothing left."""
+        """Let the loops end when the queue is empty."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def clear(self) -> list[Ticket[RequestT, ResultT]]:
-        """Empty the line; returns who was in it."""
+        """Empty the queue; returns the tickets that were in it."""
         with self._changed:
             tickets = list(self._tickets)
             self._tickets.clear()
@@ -225,13 +225,13 @@ class BoundedLine(Generic[RequestT, ResultT]):
             return tickets
 
     def note_withdrawals(self) -> None:
-        """Tickets that loops have taken were settled meanwhile."""
+        """Make the loops check the tickets that they have taken."""
         with self._changed:
             self.num_withdrawals += 1
 
 
 class Watch(Generic[RequestT, ResultT]):
-    """Tells a loop when to look for settled and late ones among the tickets that it works on, which is seldom."""
+    """Tells a loop when to check its own tickets for cancelled and late ones, so that it does not at every step."""
 
     def __init__(self, line: BoundedLine[RequestT, ResultT]) -> None:
         self._line = line
@@ -239,12 +239,12 @@ class Watch(Generic[RequestT, ResultT]):
         self._earliest_deadline = math.inf
 
     def add(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
-        """The loop has taken these."""
+        """Note tickets that the loop has taken."""
         self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
 
     def is_due(self, now: float) -> bool:
         """Whether a ticket may have been settled since this was last true, or one of the loop's is late."""
-        # Read before the tickets are: what is settled while the loop looks makes it look once more.
+        # Read before the tickets are: one that is settled during the check causes another check.
         num_withdrawals = self._line.num_withdrawals
         if num_withdrawals == self._num_withdrawals and now < self._earliest_deadline:
             return False
@@ -252,7 +252,7 @@ class Watch(Generic[RequestT, ResultT]):
         return True
 
     def renew(self, tickets: Iterable[Ticket[RequestT, ResultT]]) -> None:
-        """The loop has looked, and these are left."""
+        """Note the tickets that are left after a check."""
         self._earliest_deadline = _earliest_deadline(tickets)
 
 

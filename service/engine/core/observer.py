@@ -15,7 +15,7 @@ class Observer(Protocol):
         """One decoder step ran over `num_rows` rows of the cache."""
 
     def on_prompt(self, num_tokens: int, num_reused_tokens: int, num_new_tokens: int) -> None:
-        """One prompt to continue was begun, with what is known of its first tokens; reading it gives the new tokens."""
+        """Prefill of a prompt began, `num_reused_tokens` of it from the prefix cache; it gives `num_new_tokens`."""
 
     def on_queue(self, seconds: float) -> None:
         """One request was admitted after waiting this long."""
@@ -28,7 +28,7 @@ class Observer(Protocol):
 
 
 class NullObserver:
-    """Ignores everything; the default when nobody is looking."""
+    """Ignores everything; the default."""
 
     def on_encode(self, num_rows: int, num_tokens: int, num_padded_tokens: int) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What every engine says of itself."""
+"""Statistics of an engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot of one engine. Counters grow for the life of the engine; the others are of the moment."""
+    """A snapshot of one engine. `steps` and `generated_tokens` count from its start; the rest is of the moment."""
 
     waiting_requests: int
     waiting_tokens: int
@@ -22,7 +22,7 @@ class EngineStats:
 
 @dataclass(slots=True)
 class WorkCounts:
-    """What one thread of an engine has done; written by that thread alone.
+    """Counters of one thread of an engine; written by that thread alone.
 
     `num_tokens` are real tokens of inputs that were read, `num_padded_tokens` the padding computed beside them.
     """

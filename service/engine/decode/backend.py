@@ -13,14 +13,14 @@ from service.engine.core.arrays import Candidates, Floats, Ids
 
 
 class Advanced(NamedTuple):
-    """What a model thinks comes after each token that is read: its best N tokens, and where asked all logits (R,V)."""
+    """The model's output after each token read: its best N tokens, and where asked all logits (R,V)."""
 
     candidates: Candidates
     logits: Floats | None
 
 
 class SavedRow(Protocol):
-    """The first positions of a row, kept outside of any table; never changed, so that threads may share it."""
+    """The first positions of a row, kept outside of any table; immutable, so that threads may share it."""
 
     @property
     def length(self) -> int:
@@ -29,7 +29,7 @@ class SavedRow(Protocol):
 
 
 class Table(Protocol):
-    """The caches of sequences that advance together, in slots of `beam_size` neighbouring rows.
+    """The key-value caches of sequences that advance together, in slots of `beam_size` adjacent rows.
 
     Slot i has the rows i * beam_size to (i + 1) * beam_size - 1. For a model that reads a source, each slot also has
     one memory: the keys and values of cross-attention, which its rows share. A table is used by one thread at a time.
@@ -50,15 +50,15 @@ class Table(Protocol):
     ) -> Advanced:
         """Write `input_ids` (B,T) to the B rows from `first_row` on, each from its position write_indices[b] (B) on.
 
-        The rows are those of whole slots. What comes next is told of the tokens `read_indices` (R), which are counted
-        row after row: b * T + t. A row with fewer than T new tokens is padded on the right, and its padding is
+        The rows are those of whole slots. Outputs are given for the tokens `read_indices` (R), which are counted row
+        after row: b * T + t. A row with fewer than T new tokens is padded on the right, and its padding is
         overwritten by its next call. write_indices[b] + T must not exceed the model's `max_total_tokens`, padding or
         not. The result may be overwritten by the next call.
         """
         ...
 
     def reserve(self, num_rows: int, length: int) -> None:
-        """Take room for `num_rows` rows of `length` positions at once, where it would else grow piece by piece."""
+        """Allocate `num_rows` rows of `length` positions in one step instead of growing to them."""
         ...
 
     def copy_rows(self, copies: Sequence[tuple[int, int]], length: int) -> None:
@@ -70,26 +70,26 @@ class Table(Protocol):
         ...
 
     def take_slot(self, other: Table, source: int, destination: int, length: int) -> None:
-        """Bring the slot `source` of `other`, which may be this table, to `destination`: memory and `length` positions.
+        """Copy the slot `source` of `other`, which may be this table, to `destination`: memory and `length` positions.
 
         Where the slots of `other` have one row and these have more, each of them becomes a copy of it.
         """
         ...
 
     def save_row(self, row: int, length: int) -> SavedRow:
-        """Keep the first `length` positions of `row`."""
+        """A copy of the first `length` positions of `row`."""
         ...
 
     def load_row(self, row: int, saved: SavedRow, length: int) -> None:
-        """Bring the first `length` positions of `saved` to `row`."""
+        """Copy the first `length` positions of `saved` to `row`."""
         ...
 
     def trim(self, num_rows: int, length: int) -> None:
-        """All that is still in use lies in the first `num_rows` rows and `length` positions."""
+        """Free memory beyond the first `num_rows` rows and `length` positions, where nothing is in use."""
         ...
 
     def release(self) -> None:
-        """Give back all memory: the table is empty, and not used any more."""
+        """Free all memory of a table that is empty and not used any more."""
         ...
 
 
@@ -102,16 +102,16 @@ class Backend(Protocol):
     pad_id: int
     vocab_size: int
     num_candidates: int
-    """The most candidates that a call gives for each token that is read."""
+    """The most candidates that a call gives for each token read."""
     max_total_tokens: int
     """Positions of the cache that one row may have."""
     max_source_tokens: int
     """The longest source; 0 for a model that reads none."""
     bytes_per_position: int
-    """What one position of one row takes in the cache."""
+    """Of one position of one row of the cache."""
     bytes_per_source_token: int
-    """What one token of a source takes in its memory; 0 for a model that reads none."""
+    """Of one token of a source in its memory; 0 for a model that reads none."""
 
     def new_table(self, max_rows: int, beam_size: int = 1) -> Table:
-        """An empty table; its memory is taken as rows and capacity are needed."""
+        """An empty table; memory is allocated as rows and capacity are needed."""
         ...

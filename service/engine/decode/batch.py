@@ -1,4 +1,4 @@
-"""The rows of one table: slots that are decoded first, then rows whose prompts are being read, without gaps."""
+"""The rows of one table: first slots that decode, then rows in prefill, without gaps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from service.engine.decode.sequence import ChosenSequence, Outputs, Sequence
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call into the runtime: a step of a batch, or a piece of some prompts.
+    """One call into the runtime: a decode step of a batch, or a chunk of prefill.
 
-    `sequences` are those whose next token it gives: none where a prompt is not read to its end. `scored` is the
+    `sequences` are those whose next token it gives: none where a chunk is not the last of its prompt. `scored` is the
     sequence whose prompt is scored by it, from the position `start` on.
     """
 
@@ -33,7 +33,7 @@ class Call:
     start: int = 0
 
     def run(self) -> Outputs:
-        """What the model thinks comes after each token that is asked about."""
+        """The model's output after each token of `read_indices`."""
         advanced = self.batch.table.advance(
             self.first_row,
             self.input_ids,
@@ -46,10 +46,10 @@ class Call:
 
 
 class Batch:
-    """Sequences of one beam size whose texts are of like length, up to `capacity` positions, and advance together.
+    """Sequences of one beam size and of like length, up to `capacity` positions, which advance together.
 
-    Any neighbouring rows can run in one call, so prompts are read where they will be decoded. Only rows of their own,
-    in a batch of beam size 1, read prompts.
+    Any adjacent rows can run in one call, so a prompt is prefilled in the row in which it will decode. Prefill takes
+    place in batches of beam size 1 only.
     """
 
     def __init__(self, table: Table, max_rows: int, beam_size: int, capacity: int, pad_id: int) -> None:
@@ -82,7 +82,7 @@ class Batch:
     # Membership
 
     def add(self, sequence: Sequence) -> int:
-        """Give a sequence a slot to be decoded in, a gap first; returns the slot."""
+        """Give a sequence a slot to decode in, the first gap or a new one; returns the slot."""
         if self._num_gaps:
             slot = self._slots.index(None)
             self._num_gaps -= 1
@@ -96,7 +96,7 @@ class Batch:
         return slot
 
     def begin(self, sequence: Sequence) -> int:
-        """Give the prompt of a sequence a row to be read in, the next one after those that are read now."""
+        """Give a sequence a row for its prefill, the next one after those in prefill now; returns the row."""
         row = len(self._slots) + len(self._reading)
         self.table.reserve(row + 1, sequence.num_prompt_tokens)
         self._reading.append(sequence)
@@ -108,7 +108,7 @@ class Batch:
         self._needs = None
 
     def remove(self, sequences: Collection[Sequence]) -> None:
-        """Take out sequences that are finished or gone; the others of this batch stay where they are."""
+        """Remove finished or cancelled sequences; the others of this batch keep their rows."""
         for sequence in sequences:
             slot = sequence.first_row // self.beam_size
             if slot < len(self._slots) and self._slots[slot] is sequence:
@@ -119,7 +119,7 @@ class Batch:
         self._needs = None
 
     def compact(self) -> None:
-        """Close the gaps by moving the last slots into them, and let the table forget what no row needs any more."""
+        """Close the gaps by moving the last slots into them, and trim the table to what is in use."""
         slots = self._slots
         if self._num_gaps:
             for gap in [slot for slot, sequence in enumerate(slots) if sequence is None]:
@@ -134,7 +134,7 @@ class Batch:
             self._num_gaps = 0
             for row, reading in enumerate(self._reading, start=len(slots)):
                 self._move(reading, row)
-        if self._needs is None:  # somebody has come or gone
+        if self._needs is None:  # the members have changed
             lengths = [sequence.position + 1 for sequence in self.decoding]
             lengths += [sequence.num_prompt_tokens for sequence in self._reading]
             self.table.trim(len(lengths) * self.beam_size, max(lengths, default=0))
@@ -146,7 +146,7 @@ class Batch:
             sequence.first_row = slot * self.beam_size
 
     def hand_over(self, sequence: Sequence, other: Batch) -> None:
-        """Move a sequence to another batch, whose table is for longer texts, or has slots as wide as its beam."""
+        """Move a sequence to another batch, whose capacity is larger, or whose slots are as wide as its beam."""
         source = sequence.first_row // self.beam_size
         self.remove([sequence])
         slot = other.add(sequence)
@@ -155,7 +155,7 @@ class Batch:
     # Calls
 
     def read(self, sequences: Seq[Sequence], num_new: int) -> Call:
-        """Read the next `num_new` tokens of the prompts of `sequences`, or as many as there are: all that are begun."""
+        """Prefill the next `num_new` tokens, or as many as are left, of `sequences`: all that are in prefill."""
         first = self._reading[0].first_row
         input_ids: Ids = np.full((len(sequences), num_new), self._pad_id, dtype=np.int64)
         positions: Ids = np.zeros(len(sequences), dtype=np.int64)
@@ -178,7 +178,7 @@ class Batch:
         )
 
     def read_scored(self, sequence: ChosenSequence, num_new: int) -> Call:
-        """Read the next `num_new` tokens of the one prompt that is begun, with what the model expects after each."""
+        """Prefill the next `num_new` tokens of the one sequence in prefill, with the outputs after each of them."""
         start = sequence.position
         sequence.position += num_new
         return Call(
@@ -195,7 +195,7 @@ class Batch:
         )
 
     def _finish_reading(self, sequences: Seq[Sequence]) -> Seq[Sequence]:
-        """The sequences, if their prompts are then read to their ends: from now on they are decoded."""
+        """The sequences, if this chunk is the last of their prompts: they decode from now on. Else none."""
         if sequences[0].position < sequences[0].num_prompt_tokens:
             return ()
         self._slots += self._reading
@@ -206,7 +206,7 @@ class Batch:
         """Advance every row by one token. There must be no gaps."""
         sequences = self.decoding
         num_rows = len(sequences) * self.beam_size
-        # Numbers go in and out of numpy all at once: one by one they cost more than the choice of a token.
+        # One assignment for all rows: element by element, numpy would take longer than the choice of a token.
         if self.beam_size == 1:
             tokens = [sequence.tokens[0] for sequence in sequences]
             positions = [sequence.position for sequence in sequences]

@@ -24,8 +24,8 @@ class BeamSearch:
 
     Each step ranks the continuations of all beams and looks at the best 2 x beam_size (more where there are several end
     tokens, because each may end a beam). An end token among the first beam_size of them finishes a hypothesis; the best
-    beam_size others live on. The search ends when that many have finished, or later with another `early_stopping`, and
-    at `max_new_tokens`, where the live ones count as they stand.
+    beam_size others stay live. The search ends when that many have finished, or later with another `early_stopping`,
+    and at `max_new_tokens`, where the live ones count as unfinished hypotheses.
     """
 
     def __init__(self, options: DecodingOptions, eos_ids: Sequence[int]) -> None:
@@ -96,15 +96,15 @@ class BeamSearch:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """What was found."""
+        """The best hypotheses found, `num_hypotheses` of them, best first."""
         return self.hypotheses_of(self._options.num_hypotheses)
 
 
 def assign_rows(parents: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
     """Give each new beam a cache row with as few copies as possible.
 
-    A parent's first child stays in the parent's row, which then needs no copy; further children go to the rows of beams
-    that died. Returns for each new beam its row (0 to K-1), and the copies as (source, destination): no row is both.
+    A parent's first child stays in the parent's row, which then needs no copy; further children get the rows of beams
+    without any. Returns for each new beam its row (0 to K-1), and the copies as (source, destination): no row is both.
     """
     free = sorted(set(range(len(parents))) - set(parents))
     rows, copies, kept = [], [], set()

@@ -17,7 +17,7 @@ from service.engine.decode.stream import EventLoopInbox, TokenStream
 from service.engine.decode.types import DecodingRequest, Result
 
 SHORT_CAPACITIES = (128, 512)
-"""Texts up to these lengths have tables of their own, so that one long text does not slow thirty short ones.
+"""Sequences up to these lengths have tables of their own, so that one long sequence does not slow the short ones.
 
 docs/decisions/0051-generation-batches.md has the measurements.
 """
@@ -28,9 +28,9 @@ SHORT_SOURCE_CAPACITIES = (64, 256)
 class DecodingEngine(BaseEngine[DecodingRequest, Result]):
     """Continuous batching for one decoder.
 
-    `num_loops` threads share the queue, the model's weights and the kept prefixes. On a processor, several loops of one
-    thread each usually finish more than one loop of several threads. `capacities` are the lengths up to which texts
-    have tables of their own.
+    `num_loops` threads share the queue, the model's weights and the prefix cache. On a CPU, several loops of one thread
+    each usually have a higher throughput than one loop of several threads. `capacities` are the lengths up to which
+    sequences have tables of their own.
     """
 
     _line: DecodingLine
@@ -59,15 +59,13 @@ class DecodingEngine(BaseEngine[DecodingRequest, Result]):
         super().__init__(line, works, counts, self.limits.max_rows * num_loops)
 
     async def open(self, request: DecodingRequest) -> TokenStream:
-        """Queue one request and return its tokens as they come; they belong to the event loop that asked for them.
+        """Queue one request and return the stream of its tokens, to be read on the event loop of the caller.
 
         Raises OverloadedError when the queue is full, RequestTooLargeError when the request could never be admitted,
-        ModelUnavailableError when the engine no longer works, and ValueError for what the model cannot take.
+        ModelUnavailableError when the engine has failed or is shutting down, and ValueError for an invalid request.
         """
         if request.options.beam_size > 1:
-            raise ValueError(
-                f"beam_size is {request.options.beam_size}; a beam search is not streamed, but asked for whole"
-            )
+            raise ValueError(f"beam_size is {request.options.beam_size}; a beam search cannot be streamed")
         loop = asyncio.get_running_loop()
         stream = TokenStream(request, self._inboxes.setdefault(loop, EventLoopInbox(loop)))
         stream.attach(self.submit(replace(request, listener=stream)))
@@ -75,7 +73,7 @@ class DecodingEngine(BaseEngine[DecodingRequest, Result]):
 
     @property
     def max_beam_size(self) -> int:
-        """The widest beam for which a step gives candidates enough: one to go on with, and one for each end token."""
+        """The widest beam for which a step gives enough candidates: each beam needs one, and one for each end token."""
         return min(self.limits.max_rows, self.backend.num_candidates // (1 + len(self.backend.eos_ids)))
 
     def _check(self, request: DecodingRequest) -> None:

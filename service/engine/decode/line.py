@@ -20,19 +20,19 @@ class DecodingLimits(line.LineLimits):
     max_batch_tokens: int = 4096
     """Tokens of sources, padding included, of one encoder batch."""
     overhead_tokens: int = 24
-    """What an encoder batch costs however small it is, in tokens of computing time."""
+    """Fixed cost of an encoder batch, in tokens of computing time."""
     max_prompt_batch_tokens: int = 256
-    """Tokens of prompts, padding included, that are computed between two decode steps."""
+    """Prefill tokens per decode step, padding included."""
     max_rows: int = 128
     """Rows of each loop, which advance together."""
     max_cache_bytes: int = 1 << 30
-    """Bytes that the rows of all loops may come to fill: no sequence ever waits for memory half-way."""
+    """Bytes that the admitted requests of all loops may fill at their longest, so that none runs out of memory."""
     max_prefix_tokens: int = 8192
-    """Positions of finished rows that are kept, for prompts that begin as they did; 1 keeps none."""
+    """Positions of finished rows in the prefix cache; 1 turns it off."""
 
 
 class Usage(NamedTuple):
-    """What the sequences of a loop take: rows, and the bytes that they may come to fill."""
+    """What the sequences of a loop take: rows, and the bytes that they fill at their longest."""
 
     rows: int = 0
     num_bytes: int = 0
@@ -52,7 +52,7 @@ class DecodingLine(line.BoundedLine[DecodingRequest, Result]):
         self._usage = [Usage()] * num_loops
 
     def cache_bytes(self, request: DecodingRequest) -> int:
-        """The bytes that a request may come to fill."""
+        """The bytes that a request fills at its longest."""
         positions = request.num_rows * request.num_positions * self._backend.bytes_per_position
         return positions + len(request.source_ids or ()) * self._backend.bytes_per_source_token
 
@@ -78,10 +78,10 @@ class DecodingLine(line.BoundedLine[DecodingRequest, Result]):
             )
 
     def take(self, loop: int, usage: Usage) -> list[Ticket] | None:
-        """The next tickets for a loop that uses `usage`; waits while there is nothing to do at all.
+        """The next tickets for a loop that uses `usage`; waits while the loop is idle and the queue empty.
 
-        A loop takes until it has its share of all rows, so that it does not hoard what its neighbour could run now.
-        Late tickets come out whether there is room or not, so that their callers hear of it in time. None means: stop.
+        A loop takes no more than its share of all rows, so that another loop can run the rest now. Late tickets are
+        taken whether there is room or not, so that they fail in time. None: the loop ends.
         """
         with self._changed:
             if usage.num_bytes < self._usage[loop].num_bytes:
@@ -99,7 +99,7 @@ class DecodingLine(line.BoundedLine[DecodingRequest, Result]):
         if not self._tickets:
             return []
         taken = self._take_late(time.monotonic())
-        # The last ticket may exceed the share: beams are wider than one row, and somebody has to take them.
+        # The last ticket may exceed the share, since a beam takes several rows.
         share = -(-(self._rows + self._num_active()) // self._num_loops)
         while self._tickets and self._usage[loop].rows < share:
             ticket = next(iter(self._tickets))
@@ -111,7 +111,7 @@ class DecodingLine(line.BoundedLine[DecodingRequest, Result]):
         return taken
 
     def _admit(self, loop: int, request: DecodingRequest) -> bool:
-        """Whether the loop has the rows and the engine the bytes that the request needs; if so, they are taken."""
+        """Reserve the loop's rows and the engine's bytes that the request needs; False where they are not free."""
         rows = self._usage[loop].rows + request.num_rows
         needed = self.cache_bytes(request)
         in_use = sum(usage.num_bytes for usage in self._usage)

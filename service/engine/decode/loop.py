@@ -21,15 +21,15 @@ from service.engine.decode.sequence import ChosenSequence, Outputs, Sequence, Ti
 from service.engine.decode.types import Inbox, Listener, TokenEvent
 
 _MAX_LOGITS = 4 << 20
-"""Numbers that one piece of a scored prompt may give: 16 MiB, twice that as they are ranked."""
+"""Logits that one chunk of a scored prompt may give: 16 MiB, and as much again while they are ranked."""
 
 
 class DecodingLoop:
     """One thread's work.
 
-    Sequences of like length share a table, because a table's cost follows its capacity; and those of one beam size,
-    because the beams of a source read its memory together. All tables advance in turn, one token each. Between two
-    turns, no more of the prompts is read than `max_prompt_batch_tokens`, so that a long one does not delay the others.
+    Sequences of like length and one beam size share a table: its cost follows its capacity, and the beams of a source
+    read its memory together. All tables advance in turn, one token each. Prefill is chunked: between two turns it takes
+    at most `max_prompt_batch_tokens`, so that a long prompt does not delay the others.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class DecodingLoop:
         self._capacities = tuple(capacities)
         self._batches: dict[tuple[int, int], Batch] = {}  # by capacity and beam size
         self._watch = Watch(line)
-        self._waiting: list[Sequence] = []  # prompts that are not read to their ends, in the order of arrival
+        self._waiting: list[Sequence] = []  # those whose prefill is not complete, in order of arrival
         self._events: dict[Inbox, list[tuple[Listener, TokenEvent | None]]] = {}
         self._usage = Usage()
         self.counts = WorkCounts()
 
     def run(self) -> None:
-        """Work until the queue says stop and everything admitted is answered."""
+        """Work until the queue has stopped and every admitted request is answered."""
         while self._admit():
             for call in self._schedule():
                 outputs = call.run()
@@ -63,7 +63,7 @@ class DecodingLoop:
     # Admission
 
     def _admit(self) -> bool:
-        """Drop what nobody waits for, and take what there is room for; False at the end."""
+        """Drop cancelled and late sequences, and admit what there is room for; False at the end."""
         self._drop_abandoned()
         tickets = self._line.take(self._index, self._usage)
         if tickets is None:
@@ -97,7 +97,7 @@ class DecodingLoop:
 
     @staticmethod
     def _needs_prefill(sequence: Sequence) -> bool:
-        """A prompt of one token is read by the first step."""
+        """Not for a prompt of one token, which the first decode step reads."""
         return sequence.num_prompt_tokens > 1 or sequence.is_scored
 
     def _begin(self, sequences: Seq[Sequence]) -> None:
@@ -131,7 +131,7 @@ class DecodingLoop:
         self._observer.on_encode(num_rows, num_tokens, num_computed - num_tokens)
 
     def _drop_abandoned(self) -> None:
-        """Free the rows of callers that left, and of those whose deadline has passed."""
+        """Free the rows of requests that were cancelled or whose deadline has passed."""
         now = time.monotonic()
         if not self._watch.is_due(now):
             return
@@ -151,7 +151,7 @@ class DecodingLoop:
     # Schedule
 
     def _schedule(self) -> Iterator[Call]:
-        """What runs until others are admitted: a piece of the prompts, then a step of each table."""
+        """The calls until the next admission: a chunk of prefill, then a decode step of each table."""
         if self._waiting:
             yield self._read_prompts()
         for batch in list(self._batches.values()):
@@ -163,7 +163,7 @@ class DecodingLoop:
         self._drop_empty()
 
     def _read_prompts(self) -> Call:
-        """Read the oldest prompt that waits, or a piece of it, together with others that are about as long."""
+        """Prefill the oldest prompt that waits, or a chunk of it, together with others of like length."""
         oldest = self._waiting[0]
         capacity = self._first_capacity(oldest)
         batch = self._batch(capacity, 1)
@@ -181,9 +181,9 @@ class DecodingLoop:
         return self._reading(batch.read(sequences, group.num_tokens))
 
     def _read_scored(self, batch: Batch, sequence: ChosenSequence) -> Call:
-        """Read a piece of a prompt whose tokens are scored: alone, and no more than the memory for its logits allows.
+        """Prefill a chunk of a prompt whose tokens are scored: alone, within the memory for its logits.
 
-        Every token is read, also those that another row knows, since what follows each of them is asked for.
+        No prefix is reused, since the outputs after every token are needed.
         """
         self._begin_reading(batch, [Beginning(sequence, 0, None)])
         most = min(self._limits.max_prompt_batch_tokens, max(1, _MAX_LOGITS // self._backend.vocab_size))
@@ -192,13 +192,13 @@ class DecodingLoop:
         return self._reading(batch.read_scored(sequence, num_new))
 
     def _reading(self, call: Call) -> Call:
-        """`call`, whose sequences no longer wait."""
+        """`call`, after its sequences have been removed from those that wait."""
         read = set(map(id, call.sequences))
         self._waiting = [sequence for sequence in self._waiting if id(sequence) not in read]
         return call
 
     def _begin_reading(self, batch: Batch, beginnings: Seq[Beginning]) -> list[Sequence]:
-        """Give prompts rows, with what other rows already know of them, and encode their sources."""
+        """Give prompts rows, copy the prefixes that other rows hold, and encode their sources."""
         new = [beginning for beginning in beginnings if beginning.sequence.batch is None]
         for sequence, length, source in new:
             row = batch.begin(sequence)
@@ -216,7 +216,7 @@ class DecodingLoop:
     # Accept
 
     def _accept(self, call: Call, outputs: Outputs) -> list[Sequence]:
-        """Let each sequence take what the model gave it; returns those that are finished."""
+        """Give each sequence its outputs; returns those that are finished."""
         finished: list[Sequence] = []
         if call.scored is not None:
             try:
@@ -240,7 +240,7 @@ class DecodingLoop:
             if not is_going_on:
                 finished.append(sequence)
             elif sequence.position >= batch.capacity or sequence.request.num_rows != batch.beam_size:
-                # Its next token has no place here, or its prompt was read in one row and it is searched in several.
+                # It has reached this table's capacity, or its beam needs several rows after prefill in one.
                 capacity = self._capacity(max(batch.capacity, sequence.position + 1))
                 batch.hand_over(sequence, self._batch(capacity, sequence.request.num_rows))
         num_new = len(call.sequences) * batch.beam_size
@@ -264,7 +264,7 @@ class DecodingLoop:
     # Deliver
 
     def _deliver(self, finished: Seq[Sequence]) -> None:
-        """Release the rows of `finished`, hand over events, waking each event loop once, and answer the callers."""
+        """Release the rows of `finished`, post events, one wake-up for each event loop, and set the results."""
         self._release(finished)
         for inbox, events in self._events.items():
             inbox.post(events)
@@ -298,7 +298,7 @@ class DecodingLoop:
     # Tables
 
     def _first_capacity(self, sequence: Sequence) -> int:
-        """The capacity class that a sequence begins in: for its source, and its prompt with a token of output."""
+        """The capacity class that a sequence starts in: for its source, and its prompt with a token of output."""
         return self._capacity(max(sequence.num_first_tokens, len(sequence.request.source_ids or ())))
 
     def _capacity(self, length: int) -> int:
@@ -314,7 +314,7 @@ class DecodingLoop:
         return self._batches[key]
 
     def _drop_empty(self) -> None:
-        """Give back the memory of tables that are done, but keep the last one: the next request may well be alike."""
+        """Release empty tables; while the loop is idle they stay, since the next request may need the same."""
         if not self._usage.rows:
             return
         for key, batch in list(self._batches.items()):

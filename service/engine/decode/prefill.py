@@ -1,6 +1,6 @@
-"""Which prompts are read next, how much of them, and with what other rows already know of them.
+"""Which prompts are prefilled next, how many of their tokens, and which prefixes are reused.
 
-Plain functions over the sequences that wait to be read.
+Plain functions over the sequences that wait for prefill.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from service.engine.decode.prefix import LEAST_REUSE, PrefixPool, shared_length
 from service.engine.decode.sequence import Sequence
 
 WINDOW = 32
-"""How many of the oldest prompts are looked at; a call seldom has room for more."""
+"""How many of the oldest prompts are considered; a call seldom has room for more."""
 
 
 class Pending(NamedTuple):
@@ -24,14 +24,14 @@ class Pending(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The prompts that run together, as places in what was pending, and the most tokens of each."""
+    """The prompts that run together, as indices into those pending, and the most tokens of each."""
 
     members: tuple[int, ...]
     num_tokens: int
 
 
 class Beginning(NamedTuple):
-    """A prompt, and how many of its tokens are known: to `source`, a decoding sequence or a kept row, or to itself."""
+    """A prompt, and how many of its first tokens are cached: in `source`, a live sequence or a kept row, or its own."""
 
     sequence: Sequence
     num_shared: int
@@ -44,9 +44,9 @@ class Beginning(NamedTuple):
 
 
 def plan_beginnings(waiting: Seq[Sequence], live: Seq[Sequence], pool: PrefixPool) -> list[Beginning]:
-    """How those that wait can begin, the oldest first.
+    """The prompts that can run, oldest first, each with the prefix that it reuses.
 
-    One that has more in common with a prompt before it than with any row there is stays out until that has been read.
+    One that shares more with an older prompt of the list than with any row there is waits for that one's prefill.
     """
     found: list[Beginning] = []
     for sequence in waiting[:WINDOW]:
@@ -60,7 +60,7 @@ def plan_beginnings(waiting: Seq[Sequence], live: Seq[Sequence], pool: PrefixPoo
 def _beginning(sequence: Sequence, live: Seq[Sequence], pool: PrefixPool) -> Beginning:
     if sequence.batch:
         return Beginning(sequence, sequence.position, None)
-    # The last token is read in any case, because what comes next is told of a token that is read.
+    # The last token is read in any case, since the next token follows from its output.
     limit = sequence.num_prompt_tokens - 1
     best = Beginning(sequence, 0, None)
     if limit < LEAST_REUSE:
@@ -79,7 +79,7 @@ def choose_group(pending: Seq[Pending], max_tokens: int, max_position: int) -> G
     """The first of `pending`, cut to `max_tokens`, and those after it that are about as long.
 
     Tokens with their padding, longest x count, stay within `max_tokens`, and no row's padding goes beyond
-    `max_position`. A prompt that is cut runs alone, so that at most one is ever half done.
+    `max_position`. A prompt that is cut runs alone, so that at most one is ever in the middle of its prefill.
     """
     first = pending[0]
     longest = min(first.remaining, max_tokens)

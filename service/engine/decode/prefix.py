@@ -1,4 +1,4 @@
-"""Finished rows that are kept for a while, for prompts that begin as they did."""
+"""The prefix cache: finished rows, for prompts that begin as they do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from service.engine.core.arrays import Ids
 from service.engine.decode.backend import SavedRow
 
 LEAST_REUSE = 16
-"""Prompts that share fewer tokens, such as a begin token and a word, are not worth a look."""
+"""Shorter common prefixes, such as a begin token and a word, are not reused."""
 
 
 class PrefixKey(NamedTuple):
-    """A text of tokens; two with different `head` share too little to be compared.
+    """A text as token ids; two with different `head` share too little to be compared.
 
     The keys and values of a text that was decoded from a source depend on that too: such a text has the key `UNSHARED`.
     """
@@ -32,11 +32,11 @@ class PrefixKey(NamedTuple):
 
 
 UNSHARED = PrefixKey(np.zeros(0, np.int64), b"")
-"""Shares nothing with any text."""
+"""The key of a text that is never shared."""
 
 
 def shared_length(first: PrefixKey, second: PrefixKey) -> int:
-    """How many tokens two texts have in common at their beginning; 0 where it is fewer than `LEAST_REUSE`."""
+    """The length of the common prefix of two texts, in tokens; 0 where it is shorter than `LEAST_REUSE`."""
     if first.head != second.head or not first.head:
         return 0
     length = min(len(first.token_ids), len(second.token_ids))
@@ -45,7 +45,7 @@ def shared_length(first: PrefixKey, second: PrefixKey) -> int:
 
 
 class Found(NamedTuple):
-    """A kept row, and how many of its first positions are of use."""
+    """A kept row, and how many of its first positions can be reused."""
 
     row: SavedRow
     length: int
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 class PrefixPool:
     """Kept rows, up to `max_tokens` positions in all; the least recently used is evicted first.
 
-    The loops of one engine share it. A row that is being copied lives on until that is done, though it may have gone.
+    The loops of one engine share it. An evicted row is freed when no loop copies it any more.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -64,7 +64,7 @@ class PrefixPool:
         self.num_tokens = 0
 
     def find(self, prompt: PrefixKey) -> Found | None:
-        """The row that has most in common with `prompt`."""
+        """The row with the longest common prefix with `prompt`."""
         if not prompt.head:
             return None
         with self._lock:
@@ -75,7 +75,7 @@ class PrefixPool:
             return Found(self._rows[name][1], length)
 
     def wants(self, text: PrefixKey) -> bool:
-        """Whether keeping `text` would help: it fits, and no row holds it nearly whole."""
+        """Whether `text` should be kept: it fits, and no row holds it nearly whole; one that does is marked as used."""
         if not text.head or len(text.token_ids) > self._max_tokens:
             return False
         with self._lock:
@@ -86,7 +86,7 @@ class PrefixPool:
             return False
 
     def keep(self, text: PrefixKey, row: SavedRow) -> None:
-        """Keep the row of `text`, in place of those that are a beginning of it."""
+        """Keep the row of `text`, in place of those whose texts are prefixes of it."""
         with self._lock:
             for name, (other, _) in list(self._rows.items()):
                 if shared_length(text, other) == len(other.token_ids):

@@ -16,7 +16,7 @@ Ranked = tuple[list[int], list[float]]
 
 
 class Restrictions:
-    """What the options of one request forbid, given the tokens of its prompt."""
+    """The tokens that the options of one request forbid, given its prompt."""
 
     def __init__(self, options: DecodingOptions, prompt: Sequence[int]) -> None:
         self._always = frozenset(options.suppressed_ids)
@@ -27,11 +27,11 @@ class Restrictions:
 
     @property
     def most_banned(self) -> int | None:
-        """The most tokens that are forbidden at once; None where that is not known beforehand."""
+        """An upper bound on the forbidden tokens of a step; None where there is none."""
         return None if self._size else len(self._at_first) + len(self._sequences)
 
     def banned(self, history: Sequence[int]) -> frozenset[int]:
-        """What may not follow the new tokens `history`."""
+        """The tokens that must not follow the new tokens `history`."""
         fixed = self._always if history else self._at_first
         if not (self._size or self._sequences):
             return fixed
@@ -66,7 +66,7 @@ def without(banned: frozenset[int], ids: Sequence[int], log_probs: Sequence[floa
 def best_without(banned: frozenset[int], logits: Floats, count: int) -> Ranked:
     """The best `count` tokens that are not `banned`, by their log-probabilities among all tokens of `logits` (V).
 
-    Raises InvalidOutputError where these are no numbers.
+    Raises InvalidOutputError where these are NaN.
     """
     highest = float(logits.max())
     if not math.isfinite(highest):

@@ -32,7 +32,7 @@ Ticket = line.Ticket[DecodingRequest, Result]
 
 
 class Outputs(NamedTuple):
-    """What the model thinks comes after each token that was read, as plain lists, and where asked all logits (R,V)."""
+    """The model's output after each token read, as plain lists, and where asked all logits (R,V)."""
 
     ids: list[list[int]]
     log_probs: list[list[float]]
@@ -40,11 +40,11 @@ class Outputs(NamedTuple):
 
     @classmethod
     def of(cls, advanced: Advanced) -> Outputs:
-        """The same, taken out of numpy once for all rows."""
+        """The same, converted from numpy once for all rows."""
         return cls(advanced.candidates.ids.tolist(), advanced.candidates.log_probs.tolist(), advanced.logits)
 
     def last(self) -> Outputs:
-        """What comes after the last token alone."""
+        """The output after the last token alone."""
         return Outputs(self.ids[-1:], self.log_probs[-1:], None if self.logits is None else self.logits[-1:])
 
 
@@ -55,9 +55,9 @@ class Sequence(ABC):
     """
 
     num_candidates = 1
-    """How many of the model's best tokens `accept` wants."""
+    """How many of the model's best tokens `accept` needs."""
     needs_logits = False
-    """Whether those are not enough."""
+    """Whether it needs all logits."""
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
@@ -69,9 +69,9 @@ class Sequence(ABC):
         self.rows = list(range(self.request.num_rows))
         self.tokens = [self.request.prompt_ids[-1]] * len(self.rows)
         self.copies: list[tuple[int, int]] = []
-        """The rows of the table to copy before the next step."""
+        """The rows of the table to copy before the next step, as (source, destination)."""
         self.events: list[TokenEvent | None] = []
-        """What the last `accept` has for a listener: a token, or None for an end without one."""
+        """What the last `accept` has for the listener: a token, or None for an end without one."""
         self.admitted = time.monotonic()
 
     @property
@@ -80,29 +80,29 @@ class Sequence(ABC):
 
     @property
     def num_first_tokens(self) -> int:
-        """The positions that its prompt takes and, where it is to be read, the first token of output."""
+        """The positions of its prompt and, where that is read too, of the first token of output."""
         return min(self.num_prompt_tokens + 1, self.request.num_positions)
 
     @property
     def is_scored(self) -> bool:
-        """Whether each token of the prompt is to be scored, so that it is read with nothing left out."""
+        """Whether each token of the prompt is scored, so that no prefix is reused."""
         return self.request.wants_prompt_log_probs
 
     @property
     def text(self) -> PrefixKey:
-        """What the cache of its first row holds that others may begin with."""
+        """The text whose keys and values are in its first row, for the prefix cache."""
         return UNSHARED if self.request.source_ids is not None else key_of(self.request.prompt_ids[: self.position])
 
     @abstractmethod
     def accept(self, outputs: Outputs, first_row: int) -> bool:
-        """Take what follows the first `position` tokens; False when finished.
+        """Take the outputs after the first `position` tokens; False when finished.
 
         `outputs` begin with the row `first_row` of the table. Raises InvalidOutputError.
         """
 
     @abstractmethod
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """What was found."""
+        """The outputs, best first."""
 
     def result(self) -> Result:
         return Result(
@@ -114,7 +114,7 @@ class Sequence(ABC):
 
 
 class GreedySequence(Sequence):
-    """The likeliest token each time, with nobody listening: only tokens and their score are kept."""
+    """Greedy search without a listener: only tokens and their score are kept."""
 
     def __init__(self, ticket: Ticket, eos_ids: Seq[int]) -> None:
         super().__init__(ticket)
@@ -150,7 +150,7 @@ class GreedySequence(Sequence):
 
 
 class ChosenSequence(Sequence):
-    """One row whose tokens are drawn, or chosen after penalties, or told to a listener one by one."""
+    """One row whose tokens are sampled, or chosen after penalties, or streamed to a listener."""
 
     def __init__(self, ticket: Ticket, eos_ids: Seq[int], suppressed_ids: Seq[int] = ()) -> None:
         super().__init__(ticket)
@@ -172,7 +172,7 @@ class ChosenSequence(Sequence):
         return UNSHARED if self.request.source_ids is not None else key_of(self._tokens[: self.position])
 
     def accept(self, outputs: Outputs, first_row: int) -> bool:
-        if not self.request.options.max_new_tokens:  # only the prompt's own tokens were asked about
+        if not self.request.options.max_new_tokens:  # only the prompt is scored
             self.events.append(None)
             return False
         choice = self._choose(outputs, self.first_row - first_row)
@@ -204,10 +204,10 @@ class ChosenSequence(Sequence):
         return self._chooser.choose(masked(outputs.logits[place], banned))
 
     def score(self, start: int, outputs: Outputs) -> None:
-        """Score those tokens of the prompt that follow the ones from `start` on, after each of which is an output.
+        """Score the tokens of the prompt that follow those from `start` on, each of which has an output.
 
-        The model ranked its best tokens by their log-probabilities; what lies between those and the logits is the same
-        for every token, so nothing is summed up over the vocabulary again. Raises InvalidOutputError.
+        The graph gave the log-probabilities of its best tokens. They differ from the logits by one constant, the
+        logarithm of the softmax's denominator, which is not computed again. Raises InvalidOutputError.
         """
         assert outputs.logits is not None
         following = self.request.prompt_ids[start + 1 : start + 1 + len(outputs.ids)]
@@ -280,9 +280,9 @@ class SearchedSequence(Sequence):
         return [ids for ids, _ in ranked], [log_probs for _, log_probs in ranked]
 
     def _reorder(self, parents: list[int]) -> None:
-        """Give each beam the row of the one that it grew from; after a prompt all grow from one."""
+        """Give each beam the row of its parent; after a prompt all have one parent."""
         if self.batch is None or self.batch.beam_size == 1:
-            return  # in the one row in which the prompt was read; moving to a slot makes the copies
+            return  # still in the one row of prefill; moving to a slot makes the copies
         beams, copies = assign_rows(parents)
         rows, first = self.rows, self.first_row
         self.copies = [(first + rows[source], first + rows[destination]) for source, destination in copies]
@@ -293,7 +293,7 @@ class SearchedSequence(Sequence):
 
 
 def sequence_of(ticket: Ticket, backend: Backend) -> GreedySequence | ChosenSequence | SearchedSequence:
-    """What a ticket becomes when it is admitted."""
+    """The sequence of an admitted ticket: greedy, chosen or searched, by its options."""
     request = ticket.request
     eos_ids = () if request.ignore_eos else backend.eos_ids
     if (

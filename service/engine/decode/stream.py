@@ -1,4 +1,4 @@
-"""How tokens get from the engine's thread to their readers on asyncio's event loop."""
+"""Tokens from an engine's thread to their readers on asyncio's event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from service.engine.decode.types import DecodingRequest, PromptToken, Result, TokenEvent
 
 Delivery = tuple["TokenStream", TokenEvent | BaseException | None]
-"""What a stream gets: a token, what went wrong, or None for an end without a token."""
+"""What a stream receives: a token, an error, or None for an end without a token."""
 
 
 class EventLoopInbox:
-    """The way into one event loop, which is woken once for all that happened since it last looked."""
+    """A queue into one event loop, which is woken once for all that was posted since it last ran."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -23,7 +23,7 @@ class EventLoopInbox:
         self._lock = threading.Lock()
 
     def post(self, deliveries: Iterable[Delivery]) -> None:
-        """Hand over from any thread; what nobody can read any more, because the event loop is closed, is dropped."""
+        """Post from any thread; where the event loop is closed, deliveries are dropped and their requests cancelled."""
         with self._lock:
             is_awake = bool(self._deliveries)
             self._deliveries.extend(deliveries)
@@ -47,19 +47,19 @@ class EventLoopInbox:
 
 
 class TokenStream:
-    """The tokens of one request, as they come: an asynchronous iterator for one reader.
+    """The tokens of one request as they are generated: an asynchronous iterator for one reader.
 
     It ends after the event with a finish reason. Reading raises DeadlineError, InvalidOutputError or
-    ModelUnavailableError where the request failed, after the tokens that were there before. A reader that stops early
-    calls `aclose`. What is not read yet is kept, at most `max_new_tokens` events, and delays nobody.
+    ModelUnavailableError where the request failed, after the tokens generated before. A reader that stops early calls
+    `aclose`. Unread events, at most `max_new_tokens`, are buffered, so that a slow reader delays no other request.
     """
 
     def __init__(self, request: DecodingRequest, inbox: EventLoopInbox) -> None:
         self.request, self.inbox = request, inbox
         self.queue_seconds: float | None = None
-        """How long the request waited to be begun, from the first event on."""
+        """How long the request was queued, set before the first event."""
         self.prompt_log_probs: tuple[PromptToken, ...] | None = None
-        """Each token of the prompt, from the first event on, where the request asked for them."""
+        """The scores of the prompt, set before the first event, where the request asked for them."""
         self._events: deque[TokenEvent] = deque()
         self._is_ended = False
         self._failure: BaseException | None = None
@@ -67,7 +67,7 @@ class TokenStream:
         self._future: Future[Result] | None = None
 
     def attach(self, future: Future[Result]) -> None:
-        """Let the stream fail with the engine's future for it, and withdraw it."""
+        """Tie the stream to its request's future: errors of that are raised to the reader, and `aclose` cancels it."""
         self._future = future
         future.add_done_callback(self._on_done)
 
@@ -76,7 +76,7 @@ class TokenStream:
             self.inbox.post([(self, error)])
 
     def receive(self, content: TokenEvent | BaseException | None) -> None:
-        """Take what the inbox brings, on the event loop."""
+        """Take a delivery of the inbox, on the event loop."""
         if isinstance(content, TokenEvent):
             self._events.append(content)
             self._is_ended = content.finish_reason is not None
@@ -110,6 +110,6 @@ class TokenStream:
         self._wake()
 
     def withdraw(self) -> None:
-        """Tell the engine, from any thread, that nobody reads."""
+        """Cancel the request, from any thread."""
         if self._future is not None:
             self._future.cancel()

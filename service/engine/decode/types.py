@@ -13,7 +13,7 @@ FinishReason = Literal["eos_token", "length"]
 EarlyStopping = Literal["always", "heuristic", "never"]
 
 _MAX_LENGTH_PENALTY = 10.0
-"""A length to a power far beyond this is no number any more, and the loop that all share must not meet that."""
+"""Larger powers of a length overflow, which would raise in the loop that all requests share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class DecodingOptions:
     `suppressed_ids` are never chosen, `first_suppressed_ids` not as the first new token, and none of
     `suppressed_sequences` is written to its end. With `no_repeat_ngram_size`
     n > 0 no n tokens in a row come twice, the prompt included. With `forces_end` the last of `max_new_tokens` is the
-    first end token, whatever the model thinks, at no cost (`forced_eos_token_id`). `num_forced_tokens` of the prompt,
-    its last ones, count as tokens of the output where a score is divided by a length (`forced_bos_token_id`).
-    Raises ValueError for values that cannot be.
+    first end token, whatever the model's output, with a log-probability of 0 (`forced_eos_token_id`). The last
+    `num_forced_tokens` of the prompt count as tokens of the output where a score is divided by a length
+    (`forced_bos_token_id`).
+    Raises ValueError for invalid values.
     """
 
     beam_size: int = 1
@@ -78,14 +79,14 @@ class DecodingOptions:
 
 
 class Listener(Protocol):
-    """Gets the tokens of a request one by one; see `service.engine.decode.stream`."""
+    """Receives the tokens of a request one by one; see `service.engine.decode.stream`."""
 
     queue_seconds: float | None
     prompt_log_probs: tuple[PromptToken, ...] | None
 
     @property
     def inbox(self) -> Inbox:
-        """The way to whoever reads them."""
+        """The queue to the event loop that reads them."""
         ...
 
 
@@ -93,7 +94,7 @@ class Inbox(Protocol):
     """Takes the events of many listeners at once, from any thread."""
 
     def post(self, deliveries: Iterable[tuple[Any, TokenEvent | None]]) -> None:
-        """Hand over events, each with its listener; None is an end without a token."""
+        """Post events, each with its listener; None is an end without a token."""
         ...
 
 
@@ -104,11 +105,11 @@ class DecodingRequest:
     `source_ids` are for a model that reads a source, and None for others. `prompt_ids` begin the output: the prompt
     that a decoder continues, or for a model with a source its begin tokens and a forced prefix. With `ignore_eos` an
     end token is a token like any other. `top_n_tokens` asks for the likeliest tokens of each step, and of each place
-    of the prompt with `wants_prompt_log_probs`, which reads the prompt whole, whatever is known of it.
+    of the prompt with `wants_prompt_log_probs`, for which no cached prefix is reused.
 
     A beam search neither samples nor scores single tokens. `listener` gets each token as it is chosen; without one
-    the result comes whole. `deadline` is a point on `time.monotonic()`'s clock, in seconds; None waits for ever.
-    Raises ValueError for values that cannot be.
+    there is only the result. `deadline` is on `time.monotonic()`'s clock, in seconds; None waits without limit.
+    Raises ValueError for invalid values.
     """
 
     prompt_ids: tuple[int, ...]
@@ -146,17 +147,17 @@ class DecodingRequest:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the cache that it takes until it is finished."""
+        """Rows of the cache that it takes."""
         return self.options.beam_size
 
     @property
     def num_positions(self) -> int:
-        """The positions of a row that its prompt and its longest output take; the last token is not read."""
+        """The positions of a row for its prompt and its longest output, whose last token is not read."""
         return len(self.prompt_ids) + max(0, self.options.max_new_tokens - 1)
 
 
 class Hypothesis(NamedTuple):
-    """One output. `token_ids` has no special tokens; `finished` is False when it was cut short."""
+    """One output. `token_ids` has no end token; `finished` is False where it ended at `max_new_tokens`."""
 
     token_ids: tuple[int, ...]
     score: float
@@ -165,7 +166,7 @@ class Hypothesis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The hypotheses of one request, best first, and what it cost."""
+    """The hypotheses of one request, best first, and the time and tokens it took."""
 
     hypotheses: tuple[Hypothesis, ...]
     queue_seconds: float
@@ -182,7 +183,7 @@ class TokenEvent(NamedTuple):
 
     `log_prob` and those of `top_tokens`, best first, are of the model's distribution over the whole vocabulary, after
     bias, penalties and (where sampling) temperature, as text-generation-inference has them, but before top-k and its
-    like cut anything off. The last event says why it is the last.
+    like. The last event has the finish reason.
     """
 
     token_id: int
@@ -194,7 +195,7 @@ class TokenEvent(NamedTuple):
 class PromptToken(NamedTuple):
     """One token of the prompt, its log-probability after those before it, and the likeliest ones in its place.
 
-    These are the model's own, whatever the sampling options. The first token has none: nothing stands before it.
+    These are the model's own, whatever the sampling options. The first token has None, since no token precedes it.
     """
 
     token_id: int

@@ -18,13 +18,13 @@ Maps = Mapping[Kind, Mapping[int, NDArray[np.float32]]]
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """One input to look at: token ids with their special tokens already in place.
+    """One input: token ids with their special tokens already in place.
 
     An encoder has `source_ids` alone. A decoder has `target_ids` alone, the prompt and its continuation. An
     encoder-decoder has both, and `target_ids` are what its decoder reads: the begin token, then the output without its
     end. `layers` are the layers wanted of each kind, None all; one that a kind does not have is left out.
-    `token_type_ids` go with `source_ids`, None for zeros. `deadline` is a point on `time.monotonic()`'s clock, in
-    seconds; None waits for ever.
+    `token_type_ids` go with `source_ids`, None for zeros. `deadline` is on `time.monotonic()`'s clock, in seconds;
+    None waits without limit.
     """
 
     source_ids: tuple[int, ...] | None = None
@@ -41,9 +41,9 @@ class AttentionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttentionResult:
-    """The maps of one request, and what they cost. The rows of `maps` sum to one.
+    """The maps of one request, and the time and tokens it took. The rows of `maps` sum to one.
 
-    `norms`, where the request wants them, has the shapes of `maps`: each weight times the length of the value vector
+    `norms`, where requested, has the shapes of `maps`: each weight times the length of the value vector
     that it weighs, after the output projection (Kobayashi et al. 2020, https://aclanthology.org/2020.emnlp-main.574).
     """
 

@@ -1,4 +1,4 @@
-"""The engine of one model's attention maps: one input at a time, in the order of coming."""
+"""The engine of one model's attention maps: one input at a time, in order of arrival."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ticket = line.Ticket[AttentionRequest, AttentionResult]
 
 
 class AttentionBackend(Protocol):
-    """A loaded model that shows its attention; used by one thread."""
+    """A loaded model that gives its attention maps; used by one thread."""
 
     vocab_size: int
     num_token_types: int
@@ -25,7 +25,7 @@ class AttentionBackend(Protocol):
     max_target_tokens: int
 
     def maps(self, request: AttentionRequest) -> tuple[Maps, Maps | None]:
-        """The maps of one input, and their norms where it wants them."""
+        """The maps of one input, and their norms where requested."""
         ...
 
 
@@ -36,7 +36,7 @@ class AttentionLine(line.BoundedLine[AttentionRequest, AttentionResult]):
     """0 or 1; written by the thread."""
 
     def take(self) -> Ticket | None:
-        """The oldest ticket, which may be late; None means: stop."""
+        """The oldest ticket, which may be late; None: the thread ends."""
         with self._changed:
             while not self._tickets:
                 if self._stopping:
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
 class AttentionEngine(BaseEngine[AttentionRequest, AttentionResult]):
     """Low traffic: one thread, no batching.
 
-    A batch would gain nothing, because the time goes into maps that grow with the square of a text, not into weights.
+    A batch would gain nothing: the time goes into maps, quadratic in the length, and not into reading weights.
     """
 
     _line: AttentionLine
@@ -78,7 +78,7 @@ class AttentionEngine(BaseEngine[AttentionRequest, AttentionResult]):
         super().__init__(attention_line, [self._serve], [self._done])
 
     def _check(self, request: AttentionRequest) -> None:
-        """Refuse at the door what would stop the whole model."""
+        """Raise ValueError for ids outside their tables and for inputs that are too long."""
         backend = self.backend
         parts = (
             _Part("source_ids", request.source_ids, backend.reads_source, backend.max_source_tokens),

@@ -7,8 +7,7 @@ import time
 from service.engine.core.base import BaseEngine, check_ids, check_loops
 from service.engine.core.observer import NullObserver, Observer
 from service.engine.core.types import WorkCounts
-from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.encode.embedding_backend import EncoderBackend
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult, EncoderBackend
 from service.engine.encode.embedding_batches import build_arrays
 from service.engine.encode.embedding_line import Batch, EmbeddingLimits, EmbeddingLine, Stage
 
@@ -16,11 +15,11 @@ from service.engine.encode.embedding_line import Batch, EmbeddingLimits, Embeddi
 class EmbeddingEngine(BaseEngine[EmbeddingRequest, EmbeddingResult]):
     """Batches for one encoder.
 
-    `num_loops` batches run at a time, sharing the line and the model's weights; one thread more forms the next batch
-    and answers the last one meanwhile. On a processor, several loops of one thread each usually finish more than one
-    loop of several threads.
+    `num_loops` batches run at a time, sharing the queue and the model's weights; one more thread forms the next batch
+    and sets the results of the last one meanwhile. On a CPU, several loops of one thread each usually have a higher
+    throughput than one loop of several threads.
 
-    Raises ValueError where limits would admit an input that could then never run.
+    Raises ValueError where limits would admit an input that could never run.
     """
 
     _line: EmbeddingLine
@@ -57,14 +56,14 @@ class EmbeddingEngine(BaseEngine[EmbeddingRequest, EmbeddingResult]):
 
 
 class EncoderWorker:
-    """One thread's work: whatever the line has for it."""
+    """One thread: forms batches, runs them and sets their results, as the queue says."""
 
     def __init__(self, backend: EncoderBackend, line: EmbeddingLine, observer: Observer) -> None:
         self._backend, self._line, self._observer = backend, line, observer
         self.counts = WorkCounts()  # a step is a batch
 
     def run(self) -> None:
-        """Work until the line says stop."""
+        """Work until the queue has stopped."""
         while (taken := self._line.take()) is not None:
             stage, batch = taken
             if stage is Stage.FORM:

@@ -1,4 +1,4 @@
-"""The waiting line of embedding: batches of like length around the oldest that wait, shared by all loops."""
+"""The queue of embedding: batches of like length around the oldest input, shared by all loops."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Ticket = line.Ticket[EmbeddingRequest, EmbeddingResult]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLimits(line.LineLimits):
-    """Bounds of one engine, and what its batches are chosen by (docs/decisions/0041 has the measurements)."""
+    """Bounds of one engine, and parameters of its batches (docs/decisions/0041 has the measurements)."""
 
     overhead_tokens: int = 16
-    """What a batch costs however small it is, in tokens of computing time."""
+    """Fixed cost of a batch, in tokens of computing time."""
     window_requests: int = 512
     """How many of the oldest inputs are sorted by length to choose a batch from."""
 
@@ -37,16 +37,16 @@ class Stage(Enum):
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Inputs on their way through the engine; each stage fills in what it finds."""
+    """Inputs that are processed together; each stage fills in its outputs."""
 
     tickets: list[Ticket]
     late: list[Ticket]
-    """Those whose deadline passed as they waited: they are no part of the batch."""
+    """Those whose deadline passed in the queue; not part of the batch."""
     num_requests: int
     num_tokens: int
     arrays: BatchArrays | None = None
     values: Floats | None = None
-    """None where nobody waited for them any more."""
+    """None where every request was cancelled."""
     started: float = 0.0
     seconds: float = 0.0
 
@@ -54,12 +54,12 @@ class Batch:
 class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
     """Requests that wait for a batch, and the batches between their stages.
 
-    A thread with nothing to do takes what is most urgent: it runs a batch that is formed while fewer than `num_loops`
-    run, else answers one that has run, else forms one. So whoever has run a batch goes on with the next, which no other
-    thread must be woken for, and its answers are given meanwhile (docs/decisions/0041).
+    An idle thread takes what is most urgent: it runs a formed batch while fewer than `num_loops` run, else sets the
+    results of one that has run, else forms one. So the thread that has run a batch continues with the next one without
+    waking another, while the results of the last are set by another thread (docs/decisions/0041).
 
-    While `num_loops` batches run, one more may be formed, but only when what waits fills it: one that is not full stays
-    in the line, where newcomers join it, and nothing is lost by that.
+    While `num_loops` batches run, one more may be formed, but only a full one: until then inputs stay in the queue,
+    where later arrivals can still join them.
     """
 
     _limits: EmbeddingLimits
@@ -75,9 +75,9 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         self._active_tokens = 0
 
     def take(self) -> tuple[Stage, Batch] | None:
-        """A batch and what to do with it, as soon as there is any; None means: stop.
+        """A batch and what to do with it, as soon as there is any; None: the thread ends.
 
-        Whoever forms a batch hands it to `formed`, and whoever runs one to `ran`.
+        The thread passes a batch that it has formed to `formed`, and one that it has run to `ran`.
         """
         with self._changed:
             while (stage := self._most_urgent()) is None:
@@ -85,11 +85,11 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
                     return None
                 self._changed.wait()
             batch = self._take(stage)
-            self._wake()  # each who takes something wakes who may take what is left
+            self._wake()  # another thread, for what is left
             return stage, batch
 
     def formed(self, batch: Batch) -> None:
-        """`batch` can run, unless nobody of it waits any more."""
+        """Mark `batch` as ready to run, unless all its requests were cancelled."""
         with self._changed:
             self._num_forming -= 1
             if batch.tickets:
@@ -98,7 +98,7 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
                 self._leave(batch)
 
     def ran(self, batch: Batch) -> None:
-        """The device is done with `batch`, which is to be answered."""
+        """Mark `batch` as run: its results can be set."""
         with self._changed:
             self._num_running -= 1
             self._leave(batch)
@@ -133,17 +133,17 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         return batch
 
     def _leave(self, batch: Batch) -> None:
-        """`batch` is no longer about to run."""
+        """Subtract `batch` from the counts of what runs or is about to."""
         self._active_requests -= batch.num_requests
         self._active_tokens -= batch.num_tokens
 
     def _wake(self) -> None:
-        # One thread, and only for what it could take: waking one for nothing costs as much as forming a batch.
+        # One thread, and only if it could take something: a needless wake-up costs as much as forming a batch.
         if self._most_urgent() is not None:
             self._changed.notify()
 
     def _choose(self) -> list[Ticket]:
-        """A batch of one kind, that of the oldest, and no more than a loop's share of all there is to do."""
+        """A batch of the oldest request's kind (pooled or tokens), at most a loop's share of all tokens."""
         if not self._tickets:
             return []
         limits = self._limits

@@ -49,7 +49,7 @@ def test_a_full_engine_is_429_with_retry_after(serve: Serve) -> None:
     served.engine.max_waiting = 0
     response = served.translate()
     assert (response.status_code, response.headers["retry-after"]) == (429, "3")
-    assert response.json() == {"error": "Slowdown: the waiting line is full", "error_type": "overloaded"}
+    assert response.json() == {"error": "Slowdown: the queue is full", "error_type": "overloaded"}
 
 
 def test_a_dead_engine_is_503(serve: Serve) -> None:

@@ -70,7 +70,7 @@ def test_health_tells_a_full_line_from_a_hung_loop(serve: Serve, stepping: bool,
         assert waiting.result().status_code == 200
     assert response.status_code == status
     assert response.json()["models"]["en-de"] == (
-        "busy" if stepping else "its waiting line is full and its loop stands still"
+        "busy" if stepping else "its queue is full and its engine makes no progress"
     )
 
 

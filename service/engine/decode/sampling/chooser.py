@@ -39,7 +39,7 @@ class TokenChooser:
     """Chooses token after token for one sequence.
 
     Log-probabilities are those of the whole vocabulary after bias, penalties and temperature, and before top-k and its
-    like cut anything off: so every token has one, also those that were not to be drawn.
+    like: so every token has one, also those that cannot be drawn.
     """
 
     def __init__(self, options: SamplingOptions, prompt: Sequence[int], top_n_tokens: int = 0) -> None:
@@ -49,17 +49,17 @@ class TokenChooser:
         self._history = History(prompt if options.changes_logits else ())
         self._random = generator_of(options.seed) if options.do_sample else None
         self.needs_logits = options.do_sample or options.changes_logits
-        """Else the model's own ranking decides, and `take` serves."""
+        """Whether `choose` is needed; else the model's own ranking decides, with `take`."""
 
     @property
     def num_candidates(self) -> int:
-        """How many of the model's best tokens `take` wants."""
+        """How many of the model's best tokens `take` needs."""
         return max(1, self._top_n_tokens)
 
     def take(self, ids: Sequence[int], log_probs: Sequence[float]) -> Choice:
         """Choose from the model's best tokens, in their order, where `needs_logits` is False.
 
-        Raises InvalidOutputError, as `choose` does, where they are no numbers.
+        Raises InvalidOutputError, as `choose` does, where they are NaN.
         """
         if math.isnan(log_probs[0]):
             raise InvalidOutputError(NO_NUMBER)
@@ -67,7 +67,7 @@ class TokenChooser:
         return Choice(ids[0], log_probs[0], tuple(zip(ids[:count], log_probs[:count], strict=True)))
 
     def choose(self, logits: Floats) -> Choice:
-        """Choose by the logits (V) of the next token, which are left as they are."""
+        """Choose by the logits (V) of the next token, which are not modified."""
         for processor in self._processors:
             logits = processor(logits, self._history)
         best = int(logits.argmax())

@@ -14,7 +14,7 @@ _MASK = 2**64 - 1
 
 
 def generator_of(seed: int | None) -> np.random.Generator:
-    """The random numbers of one sequence; those of a seed are the same for ever, those of None are new each time."""
+    """The random numbers of one sequence: reproducible for a seed, new each time for None."""
     return np.random.Generator(np.random.PCG64(None if seed is None else seed & _MASK))
 
 
@@ -22,10 +22,11 @@ def draw(weights: Floats, random: np.random.Generator) -> int:
     """The place of one of `weights` (V, at least 0, not all 0), each as likely as its share of their sum.
 
     The logits of a row differ in their last bits with what else is in the batch. Inverting the cumulative distribution
-    would let such a difference, summed over the vocabulary, move the draw to a neighbour. A race does not: the place
-    with the least E/w wins, where E are independent exponential variables (the Gumbel-max trick, Maddison et al. 2014,
-    https://arxiv.org/abs/1411.0030), and only two that arrive together to the last bits can be mistaken. It is run
-    twice, among blocks of the vocabulary and inside the winner, so that a step draws hundreds of numbers, not V.
+    would let such a difference, summed over the vocabulary, move the draw to an adjacent token. The exponential race
+    does not: the place with the least E/w wins, where E are independent exponential variables (the Gumbel-max trick,
+    Maddison et al. 2014, https://arxiv.org/abs/1411.0030), and only a tie to the last bits can be decided otherwise.
+    It is run twice, among blocks of the vocabulary and inside the winning block, so that a step draws hundreds of
+    random numbers and not V.
     """
     size = len(weights)
     num_whole = size // _BLOCK

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 _MAX_PENALTY = 100.0
-"""Far beyond what is of use, and far from what float32 can hold."""
+"""Far beyond any useful value, and far below float32's range."""
 _SEEDS = range(-(2**63), 2**64)
 
 
@@ -18,7 +18,7 @@ class SamplingOptions:
     token of the prompt and the output, `frequency_penalty` and `presence_penalty` (OpenAI's) on those of the output.
     These change the greedy choice too; the others need `do_sample`: `temperature`, then what may be drawn is narrowed
     down by `top_k` (0: off), `top_p` (1: off), `min_p` (0: off) and `typical_p` (1: off), in this order.
-    Equal seeds give equal outputs; None is different each time. Raises ValueError for values that cannot be.
+    Equal seeds give equal outputs; None is different each time. Raises ValueError for invalid values.
     """
 
     do_sample: bool = False

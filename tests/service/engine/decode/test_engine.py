@@ -395,7 +395,7 @@ def test_a_loop_that_dies_fails_everything_and_refuses_more(num_loops: int) -> N
             for awaitable in (*map(read, streams), searching):
                 with pytest.raises(ModelUnavailableError, match="failed while the request was in work: the device"):
                     await awaitable
-            with pytest.raises(ModelUnavailableError, match="the model's loop died: the device is gone"):
+            with pytest.raises(ModelUnavailableError, match="an engine thread failed: the device is gone"):
                 await engine.open(long_request())
             assert not engine.stats().is_alive
             assert engine.drain(0)

@@ -389,7 +389,7 @@ def test_a_dead_loop_fails_everybody_and_says_why(num_loops: int) -> None:
         for thread in engine._threads:
             thread.join(60)
         assert not engine.stats().is_alive
-        with pytest.raises(ModelUnavailableError, match="the model's loop died: no room"):
+        with pytest.raises(ModelUnavailableError, match="an engine thread failed: no room"):
             asyncio.run(engine.run([request()]))
 
 
