@@ -19,6 +19,7 @@ from bench.generate import GENERATE_PARTS, GenerateOptions, run_generate
 from bench.generate_batches import STREAMS
 from bench.generate_models import OUR_PRECISIONS
 from bench.gpu_cli import add_gpu
+from bench.hold.cli import add_hold
 from bench.machine import num_cores
 from bench.models import PRECISIONS, BenchError
 from bench.translate import PARTS, Options, run
@@ -140,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_embed(commands)
     _add_generate(commands)
     add_gpu(commands)
+    add_hold(commands)
     for name, options in (("translate", Options), ("embed", EmbedOptions), ("generate", GenerateOptions)):
         _add_common(commands.choices[name], options.rounds)
     return parser

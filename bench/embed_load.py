@@ -1,14 +1,10 @@
-"""Clients of embedding servers, in this process: each asks again as soon as it is answered, until the time is up.
-
-They write HTTP/1.1 straight onto a socket, because a client library takes as much of the two cores as a server does.
-"""
+"""Clients of embedding servers, in this process: each asks again as soon as it is answered, until the time is up."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -17,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.models import BenchError
+from bench.wire import read_answer, write_request
 
 Ask = Callable[[Sequence[str]], Awaitable[None]]
 """Embed some texts and come back when the answer is there."""
@@ -83,12 +80,8 @@ def http_client(url: str, path: str, body: Callable[[Sequence[str]], dict[str, A
 
         async def ask(texts: Sequence[str]) -> None:
             content = json.dumps(body(texts)).encode()
-            head = (
-                f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(content)}\r\n\r\n"
-            )
-            writer.write(head.encode() + content)
-            status, answer = await _read_answer(reader)
+            writer.write(write_request("POST", path, content, "application/json"))
+            status, answer = await read_answer(reader)
             if status != 200:
                 raise BenchError(f"POST {path} answered {status}: {answer[:300]!r}")
 
@@ -99,11 +92,3 @@ def http_client(url: str, path: str, body: Callable[[Sequence[str]], dict[str, A
             await writer.wait_closed()
 
     return connect
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
-    if length is None:
-        raise BenchError(f"an answer without a content-length cannot be read here: {head[:300]!r}")
-    return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length[1]))

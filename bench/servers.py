@@ -30,7 +30,7 @@ def running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
     """`command`, run in `folder`, from the first healthy answer of `url`/health until the context ends."""
     server = subprocess.Popen(command, cwd=folder)
     try:
-        _await_health(server, url, command)
+        await_health(server, url, command)
         yield
     finally:
         server.terminate()
@@ -41,7 +41,8 @@ def running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
             server.wait()
 
 
-def _await_health(server: subprocess.Popen[bytes], url: str, command: Sequence[str]) -> None:
+def await_health(server: subprocess.Popen[bytes], url: str, command: Sequence[str]) -> None:
+    """Wait for the first healthy answer of `url`/health; BenchError where `server` ends or takes too long."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         if server.poll() is not None:

@@ -27,6 +27,7 @@ from service.models.registry import ModelLoader, ModelRegistry
 from service.operations import dispatch, pages
 from service.operations import routes as operations
 from service.operations.health import HealthCheck
+from service.operations.memory import MemoryTrimmer
 from service.operations.metrics import Metrics
 from service.settings import Settings
 from service.version import version
@@ -70,6 +71,7 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
         version=version(),
         description="Translation with LibreTranslate's protocol, embeddings with TEI's, text with TGI's, and OpenAI's.",
         lifespan=lifespan,
+        openapi_url=None,  # ours is written once
         docs_url=None,
         redoc_url=None,
         middleware=_middleware(settings, metrics),
@@ -89,6 +91,9 @@ async def _serving(settings: Settings, registry: ModelRegistry, metrics: Metrics
     async with AsyncExitStack() as stack:
         tokenization = WorkerPool(settings.tokenization_workers, name="tokenization", inline_size=INLINE_CHARACTERS)
         stack.push_async_callback(asyncio.to_thread, tokenization.close)
+        if (trimmer := MemoryTrimmer.of_process()) is not None:
+            trimmer.start()
+            stack.push_async_callback(trimmer.close)
         context = Context(
             settings=settings,
             registry=registry,

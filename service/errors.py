@@ -35,14 +35,33 @@ What only one head raises stands in that head's folder and derives from one of t
 from __future__ import annotations
 
 import errno
+from itertools import islice
 
 _LONGEST_QUOTE = 64
+_MAX_SHOWN_LEVELS = 3
 
 
 def quoted(value: object) -> str:
     """A value as it may appear in a message: whole when it is short, cut when somebody sent a novel."""
     text = str(value)
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
+
+
+def shown(value: object) -> str:
+    """`repr(value)`, quoted as above, without the work for what is cut off: a value may hold hundreds of thousands."""
+    return quoted(repr(_beginning(value, _MAX_SHOWN_LEVELS)))
+
+
+def _beginning(value: object, num_levels: int) -> object:
+    if isinstance(value, str):
+        return value[: 2 * _LONGEST_QUOTE]
+    if not num_levels:
+        return "..." if isinstance(value, list | dict) else value
+    if isinstance(value, list):
+        return [_beginning(item, num_levels - 1) for item in value[:_LONGEST_QUOTE]]
+    if isinstance(value, dict):
+        return {key: _beginning(item, num_levels - 1) for key, item in islice(value.items(), _LONGEST_QUOTE)}
+    return value
 
 
 class ServiceError(Exception):

@@ -83,7 +83,8 @@ class Settings(BaseSettings):
         "/decode.",
     )
     max_body_values: Count = Field(
-        300_000, description="Most values in the lists and objects of a request together, token ids among them."
+        300_000,
+        description="Most values in the lists and objects of a request together, token ids and keys among them.",
     )
     max_answer_values: Count = Field(
         4_000_000, description="Most numbers in an answer of /embed_all, or with log-probabilities."

@@ -132,6 +132,7 @@ async def _admit(
     fields = await read_fields(
         request,
         max_part_bytes=settings.max_body_bytes,
+        max_values=settings.max_body_values,
         timeout_seconds=settings.request_timeout_seconds,
         started=record.started,
     )

@@ -242,5 +242,5 @@ def _first_problem(error: RequestValidationError) -> tuple[str, str | None]:
     """The framework's own validation, in one sentence: where, what, and the value."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"] if part not in {"body", "query", "path"})
-    value = errors.quoted(repr(problem.get("input")))
+    value = errors.shown(problem.get("input"))
     return f"Input validation error: {where or 'request'}: {problem['msg']}. Given: {value}", where or None

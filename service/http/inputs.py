@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.errors import EmptyInputError, InputError, quoted
+from service.errors import EmptyInputError, InputError, shown
 from service.http.request_parsing import RequestFields
 from service.models.tokenization import Input
 
@@ -80,6 +80,4 @@ def _checked(inputs: list[Any], name: str) -> list[Any]:
 
 
 def _not_allowed(value: Any, name: str, allowed: str) -> InputError:
-    return InputError(
-        f"Input validation error: `{name}` must be {allowed}. Given: {quoted(repr(value))}", parameter=name
-    )
+    return InputError(f"Input validation error: `{name}` must be {allowed}. Given: {shown(value)}", parameter=name)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 JSON = "application/json"
 
-_VALUES_AT_A_TIME = 250_000
+_VALUES_AT_A_TIME = 50_000
 
 
 def to_json(value: Any) -> bytes:
@@ -35,11 +35,14 @@ async def list_to_json(vectors: Sequence[NDArray[np.float32]]) -> bytes:
     pieces: list[bytes] = []
     num_values = 0
     for vector in vectors:
-        if num_values > _VALUES_AT_A_TIME:
-            num_values = 0
-            await asyncio.sleep(0)
-        pieces.append(to_json(vector))
-        num_values += vector.size
+        parts: list[bytes] = []
+        for part in np.array_split(vector, -(-vector.size // _VALUES_AT_A_TIME)):
+            if num_values > _VALUES_AT_A_TIME:
+                num_values = 0
+                await asyncio.sleep(0)
+            parts.append(to_json(part)[1:-1])
+            num_values += part.size
+        pieces.append(b"[" + b",".join(parts) + b"]")
     return b"[" + b",".join(pieces) + b"]"
 
 

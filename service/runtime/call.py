@@ -84,11 +84,15 @@ class Call:
         except IndexError:
             return cls(graph, max_rows)
 
-    def release(self) -> None:
-        """Offer this call to other tables."""
+    def unbind(self) -> None:
+        """Drop the references to blocks."""
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
         self._bound = None
+
+    def release(self) -> None:
+        """Offer this call to other tables."""
+        self.unbind()
         self._graph.idle_calls[self.max_rows].append(self)
 
     def run(self, shape: Shape, inputs: Mapping[str, Ids], ends: Ids | None = None) -> Advanced:

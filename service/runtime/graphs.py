@@ -37,6 +37,9 @@ def open_session(
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
     options.enable_mem_pattern = repeats_shapes
+    if device == "cpu":
+        # It never gives back what one large batch took (docs/decisions/0153-memory-given-back.md).
+        options.enable_cpu_mem_arena = False
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ _ROWS = 8
 
 _MAX_SPARE_BYTES = {"cpu": 512 * 2**20, "cuda": 4096 * 2**20}
 """The most freed memory that one model keeps for reuse, by device."""
+
+_SPARE_SECONDS = 10.0
+"""How long an unused block on a CPU is kept."""
 
 _SMALLEST_ON_DEVICE = 64
 
@@ -47,14 +51,18 @@ class Spares:
     """A pool of freed blocks for reuse, shared by all tables of a model and thread-safe.
 
     On a CPU the page faults of fresh memory take longer than the copies into it, on a virtual machine ten times as
-    long. Blocks are not cleared: stale values are finite and masked. On a device a block of the same size has the same
-    address again, for which CUDA graphs were recorded.
+    long. Blocks are not cleared: stale values are finite and masked. A block that is not taken for `keep_seconds` is
+    freed. On a device a block of the same size has the same address again, for which CUDA graphs were recorded, so
+    there blocks are kept.
     """
 
-    def __init__(self, memory: Memory, dtype: np.dtype[Any]) -> None:
+    def __init__(self, memory: Memory, dtype: np.dtype[Any], keep_seconds: float = _SPARE_SECONDS) -> None:
         self.memory, self.dtype = memory, dtype
         self._limit = _MAX_SPARE_BYTES[memory.name]
+        self._keep_seconds = keep_seconds
         self._blocks: list[Block] = []
+        self._given: list[float] = []
+        self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
     def take(self, num_numbers: int) -> Block | None:
@@ -69,7 +77,7 @@ class Spares:
             if not fitting:
                 return None
             smallest = min(fitting, key=lambda block: block.num_numbers)
-            self._blocks = [block for block in self._blocks if block is not smallest]
+            self._forget(next(place for place, block in enumerate(self._blocks) if block is smallest))
             return smallest
 
     def give(self, block: Block) -> None:
@@ -78,8 +86,34 @@ class Spares:
             return
         with self._lock:
             self._blocks.append(block)
+            self._given.append(time.monotonic())
             while sum(spare.num_numbers for spare in self._blocks) * self.dtype.itemsize > self._limit:
-                self._blocks.pop(0)
+                self._forget(0)
+            self._watch()
+
+    def _forget(self, place: int) -> None:
+        del self._blocks[place], self._given[place]
+
+    def _watch(self) -> None:
+        """Start the timer that frees old blocks; called with the lock held."""
+        if self._timer is None and self._blocks and self.memory.name == "cpu":
+            self._timer = threading.Timer(self._keep_seconds, self._drop_old)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _drop_old(self) -> None:
+        with self._lock:
+            self._timer = None
+            oldest = time.monotonic() - self._keep_seconds
+            while self._given and self._given[0] <= oldest:
+                self._forget(0)
+            self._watch()
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of free blocks."""
+        with self._lock:
+            return len(self._blocks)
 
     def keeps(self, num_numbers: int) -> bool:
         """Whether a block of so many numbers would be kept."""

@@ -22,6 +22,10 @@ def source_bucket(length: int, limit: int) -> int:
     return min(limit, -(-length // 4) * 4) if length <= 64 else bucket(length, limit)
 
 
+_KEPT_NUMBERS = 2 << 20
+"""What an empty table keeps of each block for the next request, 8 MiB of float32; a larger one goes to the spares."""
+
+
 class OnnxSavedRow(NamedTuple):
     """A block with one row."""
 
@@ -144,6 +148,9 @@ class OnnxTable:
     def trim(self, num_rows: int, length: int) -> None:
         self._num_used = num_rows
         self._ends[num_rows:] = 0
+        if num_rows == 0 and self._is_large():
+            self._give_back()
+            return
         if self.cache is not None and length:
             self.cache = cut(self.cache, num_rows, self._capacity(length), self._blocks)
         num_slots = num_rows // self.beam_size
@@ -152,11 +159,22 @@ class OnnxTable:
             self.cross = cut(self.cross, num_slots, self._source_capacity(longest), self._blocks)
 
     def release(self) -> None:
+        self._give_back()
+        self._step.release()
+
+    def _give_back(self) -> None:
         for block in (self.cache, self.cross):
             self._blocks.release(block)
         self.cache = self.cross = None
         self._num_used = 0
-        self._step.release()
+        self._step.unbind()
+        self._prefill.unbind()
+
+    def _is_large(self) -> bool:
+        blocks = (self.cache, self.cross)
+        return self._graphs.memory.name == "cpu" and any(
+            block and block.num_numbers > _KEPT_NUMBERS for block in blocks
+        )
 
     def _reserve(self, num_rows: int, length: int) -> Block:
         self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)

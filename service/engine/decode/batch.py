@@ -118,6 +118,12 @@ class Batch:
                 self._reading.remove(sequence)
         self._needs = None
 
+    def release(self, sequence: Sequence) -> None:
+        """Take out a sequence whose rows nobody needs any more, and give memory back with the last one."""
+        self.remove([sequence])
+        if self.is_empty:  # perhaps for long: nothing compacts it before the next request
+            self.table.trim(0, 0)
+
     def compact(self) -> None:
         """Close the gaps by moving the last slots into them, and trim the table to what is in use."""
         slots = self._slots

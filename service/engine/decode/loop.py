@@ -283,7 +283,7 @@ class DecodingLoop:
                 continue
             if are_valid:
                 self._keep(sequence)
-            sequence.batch.remove([sequence])
+            sequence.batch.release(sequence)
         gone = set(map(id, sequences))
         self._waiting = [sequence for sequence in self._waiting if id(sequence) not in gone]
         self._observer.on_rows(self._usage.rows, self._limits.max_rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from service.errors import InputError, quoted
+from service.errors import InputError, shown
 from service.heads.generate.generator import TextGenerator, close_all, merge
 from service.heads.generate.model import GenerationModel
 from service.heads.generate.openai import Envelope, chat_logprobs, finish_reason, tokens_of_text, usage
@@ -107,7 +107,7 @@ async def _prompt(options: ChatRequest, model: GenerationModel, context: Context
 def _message(given: Any) -> ChatMessage:
     if not isinstance(given, dict):
         raise InputError(
-            f"Invalid request: messages parameter: each must be an object. Given: {quoted(repr(given))}",
+            f"Invalid request: messages parameter: each must be an object. Given: {shown(given)}",
             parameter="messages",
         )
     fields = RequestFields({name: value for name, value in given.items() if value is not None}, is_json=True)
@@ -120,7 +120,7 @@ def _check_supported(options: ChatRequest) -> None:
         value = getattr(options, name)
         if value and value != _ALLOWED.get(name):
             raise InputError(
-                f"Invalid request: {name} is not supported, leave it out. Given: {quoted(repr(value))}", parameter=name
+                f"Invalid request: {name} is not supported, leave it out. Given: {shown(value)}", parameter=name
             )
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from fastapi import APIRouter, Request, Response
 
-from service.errors import InputError, check_num_values, quoted
+from service.errors import InputError, check_num_values, shown
 from service.heads.generate.generator import TextGenerator, close_all, merge
 from service.heads.generate.model import GenerationModel
 from service.heads.generate.openai import Envelope, completion_choice, tokens_of_text, usage
@@ -91,7 +91,7 @@ async def _tasks(
     if options.suffix:
         raise InputError(
             "Invalid request: suffix is not supported, texts can only be continued at their end. "
-            f"Given: {quoted(repr(options.suffix))}",
+            f"Given: {shown(options.suffix)}",
             parameter="suffix",
         )
     best_of = options.n if options.best_of is None else options.best_of

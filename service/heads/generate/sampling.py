@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from service.engine.decode.sampling.options import SamplingOptions
-from service.errors import InputError, TokenIdError, quoted
+from service.errors import InputError, TokenIdError, shown
 from service.heads.generate.model import GenerationModel
 
 _LOWEST_TEMPERATURE = 1e-3
@@ -50,7 +50,7 @@ def check_logit_bias(biases: Mapping[str, float], model: GenerationModel) -> tup
     for key, bias in biases.items():
         if not (key.isascii() and key.isdecimal() and len(key) <= _LONGEST_ID):
             raise InputError(
-                f"Invalid request: logit_bias parameter: its keys are token ids. Given: {quoted(repr(key))}",
+                f"Invalid request: logit_bias parameter: its keys are token ids. Given: {shown(key)}",
                 parameter="logit_bias",
             )
         if int(key) >= model.tokenizer.vocab_size:
@@ -90,6 +90,6 @@ def check_alone(switch: str, others: Mapping[str, object]) -> None:
     for name, value in others.items():
         if value is not None and value is not False and value != []:
             raise InputError(
-                f"Input validation error: `{name}` does not go with {switch}. Given: {quoted(repr(value))}",
+                f"Input validation error: `{name}` does not go with {switch}. Given: {shown(value)}",
                 parameter=name,
             )

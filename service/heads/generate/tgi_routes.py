@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from service.errors import EmptyInputError, InputError, quoted
+from service.errors import EmptyInputError, InputError, shown
 from service.heads.generate.generator import TextGenerator, close_all
 from service.heads.generate.model import GenerationModel
 from service.heads.generate.prompts import new_seed, room_for
@@ -129,7 +129,7 @@ def _check(parameters: GenerateParameters, model: GenerationModel, max_best_of: 
         if value := getattr(parameters, name):
             raise InputError(
                 f"Input validation error: `{name}` is not supported by this server, leave it out. "
-                f"Given: {quoted(repr(value))}",
+                f"Given: {shown(value)}",
                 parameter=name,
             )
     best_of = parameters.best_of or 1

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
 from service.errors import InputError, InvalidRequestError, TextTooLongError
-from service.http.sizes import SizeLimits, check_lengths, check_sizes
+from service.http.sizes import SizeLimits, check_lengths, check_num_values, check_sizes
 from tests.service.conftest import RunningEmbedder, ServeEmbedder
 from tests.service.heads.attend.conftest import RunningAttention, running_attention
 
@@ -42,6 +42,15 @@ def test_a_text_is_counted_wherever_it_stands(value: Any) -> None:
 
 def test_what_is_within_the_limits_passes() -> None:
     check_sizes({"q": "a" * 10, "ids": [1] * 16, "flag": True, "none": None, "nested": [[[]]]}, LIMITS)
+
+
+def test_values_are_counted_before_they_are_parsed() -> None:
+    many = b"[1,2]," * 1000
+    check_num_values(b'{"q":"' + b"a,b:" * 5000 + b'"}', 20)
+    check_num_values(rb'{"q":"' + rb"\"," * 5000 + rb'\\"}', 20)
+    for body in (b'{"a":[' + many + b"1]}", b'{"a":{' + b'"b":1,' * 1000 + b'"c":1}}', rb'{"a":"\\",' + many + b"1}"):
+        with pytest.raises(InvalidRequestError, match="more than 20 values"):
+            check_num_values(body, 20)
 
 
 def test_depth_has_a_limit() -> None:

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fastapi import FastAPI
 
 from service.engine.core.errors import ModelUnavailableError
 from tests.service.conftest import Running, RunningEmbedder, Serve, ServeEmbedder
@@ -193,6 +194,13 @@ def test_pages_load_nothing_from_elsewhere(server: Running, path: str) -> None:
 def test_only_the_docs_may_run_inline_scripts(server: Running) -> None:
     assert "unsafe-inline" in server.client.get("/docs").headers["content-security-policy"]
     assert "unsafe-inline" not in server.client.get("/").headers["content-security-policy"]
+
+
+def test_openapi_is_written_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = server.client.get("/openapi.json")
+    assert first.headers["content-type"] == "application/json"
+    monkeypatch.setattr(FastAPI, "openapi", None)  # calling it would be a 500
+    assert server.client.get("/openapi.json").content == first.content
 
 
 def test_openapi_describes_the_bodies(server: Running) -> None:

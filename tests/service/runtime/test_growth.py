@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,30 @@ def test_rows_that_grow_within_their_memory_stay_where_they_are() -> None:
     assert isinstance(moved, HostBlock)
     assert moved.pointer(0) != block.pointer(0)
     np.testing.assert_array_equal(moved.array[:, :3, :20], before[:, :3])
+
+
+def test_a_spare_block_that_nobody_takes_goes_back_to_the_system() -> None:
+    spares = Spares(HostMemory(), FLOAT32, keep_seconds=0.2)
+    blocks = Blocks(spares, 2, 4, 16)
+    first, second = blocks.allocate(8, 8), blocks.allocate(8, 8)
+    spares.give(first)
+    time.sleep(0.15)
+    spares.give(second)
+    num_kept = []
+    end = time.monotonic() + 10
+    while spares.num_blocks:
+        assert time.monotonic() < end
+        num_kept.append(spares.num_blocks)
+        time.sleep(0.01)
+    assert num_kept[0] == 2
+    assert num_kept[-1] == 1  # each has its own time
+
+
+def test_a_spare_block_is_kept_for_a_while_and_on_a_device_for_good() -> None:
+    host = Spares(HostMemory(), FLOAT32, keep_seconds=60)
+    host.give(host.memory.allocate((1, 8, 8, 4), FLOAT32))
+    device = Spares(HostCudaMemory("cuda"), FLOAT32, keep_seconds=0.05)
+    device.give(device.memory.allocate((1, 8, 8, 4), FLOAT32))
+    time.sleep(0.2)
+    assert host.take(1) is not None
+    assert device.take(8 * 8 * 4) is not None
