@@ -28,7 +28,7 @@ def all_attacks() -> list[Attack]:
     """Every attack, those on files first."""
     attacks = [_of_requests(name, [upload(*file) for file in files]) for name, files in hostile_files().items()]
     attacks += [_of_requests(name, requests) for name, requests in _bodies().items()]
-    attacks += [_of_requests(name, requests) for name, requests in _texts().items()]
+    attacks += [_of_requests(name, requests) for name, requests in (_texts() | _computations()).items()]
     attacks += [
         Attack("134 connections that send nothing", lambda target: _hold_open(target, 134, b"")),
         Attack(
@@ -95,9 +95,6 @@ def _texts() -> dict[str, list[bytes]]:
         target = "de" if source != "de" else "en"
         return post_json("/translate", {"q": text, "source": source, "target": target, "format": text_format})
 
-    long_inputs = ["the house is old and " * 200] * 32
-    prompts = ["Once upon a time there was a house. " * 20] * 8
-    whole = {"prompt": "a b c d e f g h " * 50, "kind": "self"}
     patterns = (
         "http://a.",
         "a@b.",
@@ -132,28 +129,22 @@ def _texts() -> dict[str, list[bytes]]:
         "tags within tags, references": [
             translate(text, "html") for text in ("<" * 90_000, "&amp;" * 19_000, "<!--" * 22_000, "<a b='" * 16_000)
         ],
+        "files of 90 kB": [upload("a.txt", b"The house is old. " * 5_000)] * 4,
+    }
+
+
+def _computations() -> dict[str, list[bytes]]:
+    """Short requests for much."""
+    long_inputs = ["the house is old and " * 200] * 32
+    whole = {"prompt": "a b c d e f g h " * 14, "kind": "self"}
+    many = {"prompt": ["Once upon a time there was a house. " * 10] * 8, "n": 8, "best_of": 8, "max_tokens": 64}
+    stops = {"stop": ["qxj" * 30] * 4, "logit_bias": dict.fromkeys(map(str, range(1000)), 1)}
+    return {
         "32 long inputs": [post_json("/embed", {"inputs": long_inputs})] * 4,
         "vectors of all tokens": [post_json("/embed_all", {"inputs": long_inputs})] * 4,
-        "all attention maps": [post_json("/attention", whole), post_json("/attention", {**whole, "norms": True})],
-        "8 x 8 prompts": [
-            post_json(
-                "/v1/completions",
-                {"prompt": prompts, "n": 8, "best_of": 8, "max_tokens": 64, "logprobs": 5, "echo": True},
-            )
-        ],
-        "stops and biases": [
-            post_json(
-                "/v1/completions",
-                {
-                    "prompt": "a",
-                    "max_tokens": 256,
-                    "stop": ["\0" * 90] * 4,
-                    "logit_bias": dict.fromkeys(map(str, range(1000)), 1),
-                },
-            )
-        ]
-        * 4,
-        "files of 90 kB": [upload("a.txt", b"The house is old. " * 5_000)] * 4,
+        "all attention maps": [post_json("/attention", whole), post_json("/attention", {**whole, "norms": True})] * 2,
+        "8 x 8 prompts": [post_json("/v1/completions", {**many, "logprobs": 5, "echo": True})],
+        "stops and biases": [post_json("/v1/completions", {"prompt": "a", "max_tokens": 200, **stops})] * 4,
     }
 
 

@@ -28,6 +28,8 @@ from bench.servers import await_health, free_port
 
 _FUZZ_AT_A_TIME = 5_000
 _NICENESS = 5
+_IDLE_SECONDS = 30
+"""Until the server has given back what it needs no more."""
 _DESCRIPTORS = 8_192
 _MIB = 2**20
 
@@ -99,7 +101,7 @@ def run_hold(options: HoldOptions) -> HoldResults:
             samples = soak(run.target, server.pid, options.soak_seconds, options.seed) if options.soak_seconds else []
         finally:
             run.bystander.close()
-        time.sleep(5)
+        time.sleep(_IDLE_SECONDS)
         after = read_memory(server.pid)
         exit_code = _end(server, port)
     results = HoldResults(run.before, after, run.rows, samples, exit_code)
