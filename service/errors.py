@@ -15,6 +15,7 @@
     ├── InvalidApiKeyError               the API key is not one of ours
     ├── NotFoundError                    nothing has this name, or no longer
     │   └── NoModelError                 ... no model is loaded for the task
+    ├── NotReadyError                    what was asked for is still being made
     ├── NotAcceptableError               the client takes none of the formats that there are
     ├── BodyTooLargeError                more bytes than a body or a file may have
     ├── HeadersTooLargeError             more bytes than a request's headers may have
@@ -183,6 +184,10 @@ class NoModelError(NotFoundError):
             f"No model for the task {task} is loaded: add a bundle of one to the folder POLYHEAD_BUNDLES (--bundles)"
         )
         self.task = task
+
+
+class NotReadyError(ServiceError):
+    """The result that was asked for is not there yet; ask again later."""
 
 
 class NotAcceptableError(ServiceError):

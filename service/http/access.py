@@ -12,6 +12,7 @@ from service.http.rate_limit import RateLimiter
 from service.settings import Settings
 
 KEY_FIELD = "api_key"
+_SCHEMES = (b"bearer", b"deepl-auth-key")
 
 
 def admit(request: Request, settings: Settings, limiter: RateLimiter) -> bool:
@@ -24,7 +25,7 @@ def admit(request: Request, settings: Settings, limiter: RateLimiter) -> bool:
     limiter.admit(request.client.host if request.client else "")
     if not settings.api_keys:
         return True
-    key = _bearer_token(request) or _query_key(request)
+    key = _header_key(request) or _query_key(request)
     if not key:
         return False
     _check(key, settings)
@@ -53,10 +54,10 @@ def _spellings(key: str) -> set[bytes]:
         return {key.encode()}
 
 
-def _bearer_token(request: Request) -> bytes:
+def _header_key(request: Request) -> bytes:
     value = next((value for name, value in request.scope["headers"] if name == b"authorization"), b"")
     scheme, _, token = value.partition(b" ")
-    return bytes(token.strip()) if scheme.lower() == b"bearer" else b""
+    return bytes(token.strip()) if scheme.lower() in _SCHEMES else b""
 
 
 def _query_key(request: Request) -> bytes:

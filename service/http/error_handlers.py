@@ -1,6 +1,6 @@
 """The only place where errors become statuses and bodies, by the protocol that a path belongs to.
 
-Two shapes leave the server: OpenAI's `{"error": {"message", "type", "param", "code"}}`, and
+Three shapes leave the server: OpenAI's `{"error": {"message", "type", "param", "code"}}`, DeepL's `{"message"}`, and
 `{"error": message, "error_type": kind}`, which the clients of LibreTranslate, TEI and TGI read. The protocols differ in
 a few statuses too, and TEI writes its kinds in capitals: "Validation". Each head says which protocol its routers speak.
 """
@@ -51,6 +51,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     errors.SlowHeadersError: Answer(408, "timeout"),
     errors.TooManyConnectionsError: Answer(503, "overloaded"),
     errors.SlowdownError: Answer(429, "overloaded"),
+    errors.NotReadyError: Answer(503, "not_ready"),
     errors.ClientDisconnectedError: Answer(499, "client_disconnected"),
     errors.ModelOutputError: Answer(424, "backend"),
     errors.UnhealthyError: Answer(503, "unhealthy"),
@@ -89,16 +90,20 @@ def _openai_body(answer: Answer, message: str, parameter: str | None) -> dict[st
     return {"error": {"message": message, "type": kind, "param": parameter, "code": answer.error_type}}
 
 
+def _message_body(answer: Answer, message: str, parameter: str | None) -> dict[str, Any]:
+    return {"message": message}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ErrorProtocol:
     """How the clients of a protocol read errors: where its answers differ from `ANSWERS`, and what its bodies hold.
 
-    Below `prefix` it answers for paths without a route too.
+    Below `prefixes` it answers for paths without a route too.
     """
 
     differences: Mapping[type[Exception], Answer] = field(default_factory=dict)
     body: Callable[[Answer, str, str | None], dict[str, Any]] = _plain_body
-    prefix: str | None = None
+    prefixes: tuple[str, ...] = ()
 
     def answer(self, error: Exception) -> Answer:
         """The answer for the nearest class of `error` that has one."""
@@ -155,8 +160,19 @@ OPENAI = ErrorProtocol(
         RequestValidationError: Answer(400, "validation"),
     },
     body=_openai_body,
-    prefix="/v1/",
+    prefixes=("/v1/",),
 )
+
+DEEPL = ErrorProtocol(
+    differences={
+        errors.ApiKeyRequiredError: Answer(403, "authentication"),
+        errors.TextTooLongError: Answer(413, "payload_too_large"),
+        RequestValidationError: Answer(400, "validation"),
+    },
+    body=_message_body,
+    prefixes=("/v2/", "/v3/"),
+)
+"""Its clients retry each 5xx five times: what they cannot have is a 4xx."""
 
 
 class ProtocolTable:
@@ -165,7 +181,7 @@ class ProtocolTable:
     def __init__(self, routers: Iterable[tuple[APIRouter, ErrorProtocol]]) -> None:
         pairs = list(routers)
         self._by_path = {route.path: protocol for router, protocol in pairs for route in _routes(router)}
-        self._by_prefix = {protocol.prefix: protocol for _, protocol in pairs if protocol.prefix is not None}
+        self._by_prefix = {prefix: protocol for _, protocol in pairs for prefix in protocol.prefixes}
 
     def of(self, path: str) -> ErrorProtocol:
         """The protocol of `path`, whether there is a route or not."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -43,10 +43,23 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """The fields by name, nulls left out. `is_json` because only JSON can carry a list."""
+    """The fields by name, nulls left out. `is_json` because only JSON can carry a list.
+
+    A form and a query string may repeat a field: `values` has the last; where one does, `repeated` has all of each.
+    """
 
     values: Mapping[str, Any]
     is_json: bool
+    repeated: Mapping[str, list[Any]] = field(default_factory=dict)
+
+    def all_of(self, name: str) -> list[Any]:
+        """Every value of `name`, whose list JSON writes as one and a form by repeating it; [] where it is absent."""
+        if name in self.repeated:
+            return self.repeated[name]
+        value = self.values.get(name)
+        if isinstance(value, list):
+            return value
+        return [] if value is None else [value]
 
     def require(self, name: str) -> Any:
         """The value of `name`; MissingParameterError when it is absent, null, "" or []."""
@@ -74,25 +87,38 @@ async def read_fields(
 
 
 async def _read_fields(request: Request, max_part_bytes: int, max_values: int) -> RequestFields:
-    query = dict(request.query_params) if request.scope["query_string"] else {}
+    query = request.query_params.multi_items() if request.scope["query_string"] else []
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == MULTIPART:
-        return RequestFields(query | await _read_multipart(request, max_part_bytes), is_json=False)
+        return _fields_of(query, await _read_multipart(request, max_part_bytes))
     body = await request.body()
     if content_type == URLENCODED:
         work = asyncio.to_thread(parse_form, body) if len(body) > _INLINE_FORM_BYTES else None
-        return RequestFields(query | (parse_form(body) if work is None else await work), is_json=False)
+        return _fields_of(query, parse_form(body) if work is None else await work)
     if content_type == JSON or content_type.endswith("+json"):
         values = parse_json_object(body, max_values) if body else {}
-        return RequestFields(query | {key: value for key, value in values.items() if value is not None}, is_json=True)
+        given = {key: value for key, value in values.items() if value is not None}
+        return RequestFields(dict(query) | given, is_json=True)
     if body:
         raise InvalidRequestError(
             f"Invalid request: Content-Type {quoted(content_type)!r} is not supported, use {', '.join((JSON, *FORMS))}"
         )
-    return RequestFields(query, is_json=False)
+    return _fields_of(query)
 
 
-async def _read_multipart(request: Request, max_part_bytes: int) -> dict[str, str | UploadFile]:
+def _fields_of(query: Sequence[tuple[str, Any]], form: Sequence[tuple[str, Any]] = ()) -> RequestFields:
+    in_form = {name for name, _ in form}
+    pairs = [*(pair for pair in query if pair[0] not in in_form), *form]
+    last = dict(pairs)
+    if len(last) == len(pairs):
+        return RequestFields(last, is_json=False)
+    repeated: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        repeated.setdefault(name, []).append(value)
+    return RequestFields(last, is_json=False, repeated=repeated)
+
+
+async def _read_multipart(request: Request, max_part_bytes: int) -> list[tuple[str, str | UploadFile]]:
     try:
         form = await request.form(max_files=1, max_fields=_MAX_FORM_FIELDS, max_part_size=max_part_bytes)
     except HTTPException as error:
@@ -101,20 +127,19 @@ async def _read_multipart(request: Request, max_part_bytes: int) -> dict[str, st
         if is_full(error):
             raise StorageFullError from error
         raise
-    return dict(form)
+    return form.multi_items()
 
 
-def parse_form(body: bytes) -> dict[str, str]:
-    """The fields of an urlencoded form; InvalidRequestError for too many, and for escapes that are none."""
+def parse_form(body: bytes) -> list[tuple[str, str]]:
+    """The fields, in order, of an urlencoded form; InvalidRequestError for too many, and for escapes that are none."""
     if 3 * body.count(b"%") > len(body):  # each costs an object, and no client sends a sign that begins no escape
         raise InvalidRequestError("Invalid request: the form cannot be read: it has % signs that begin no escape")
     try:
-        pairs = parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
+        return parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
     except ValueError as error:
         raise InvalidRequestError(
             f"Invalid request: the form cannot be read: more than {_MAX_FORM_FIELDS} fields"
         ) from error
-    return dict(pairs)
 
 
 def parse_json_object(body: bytes, max_values: int) -> dict[str, Any]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from service.heads.head import Head, ModelInfo, Panel, TaskModels
-from service.heads.translate import file_routes, frontend_route, language_routes, routes
+from service.heads.translate import deepl_routes, file_routes, frontend_route, language_routes, routes
 from service.heads.translate.documents import DocumentTranslator
 from service.heads.translate.file_store import FileStore
 from service.heads.translate.load import load_translation
 from service.heads.translate.model import TranslationModel
 from service.heads.translate.translator import Translator, make_detector
 from service.http.context import Context
-from service.http.error_handlers import LIBRETRANSLATE
+from service.http.error_handlers import DEEPL, LIBRETRANSLATE
 from service.settings import Settings
 
 _MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
@@ -77,7 +77,10 @@ def _upload_bytes(settings: Settings) -> Mapping[str, int]:
 
 TRANSLATE = Head(
     name="translate",
-    routers=tuple((each.router, LIBRETRANSLATE) for each in (routes, language_routes, file_routes, frontend_route)),
+    routers=(
+        *((each.router, LIBRETRANSLATE) for each in (routes, language_routes, file_routes, frontend_route)),
+        *((each, DEEPL) for each in (deepl_routes.text_router, deepl_routes.router, deepl_routes.glossary_router)),
+    ),
     build=_build,
     panel=Panel(name="translate", title="Translate", folder=Path(__file__).parent / "panel", place=1),
     models=TaskModels(

@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from service.engine.decode.sampling.options import SamplingOptions
 from service.engine.decode.types import DecodingOptions, DecodingRequest, Result
 from service.errors import InvalidRequestError
 from service.heads.translate.model import TranslationModel
-from service.heads.translate.text.html import split_html
+from service.heads.translate.text.markup import Markup, split_document
 from service.heads.translate.text.plan import Plan
-from service.heads.translate.text.segment import split_text
 from service.settings import Settings
 
 _FEWEST_NEW_TOKENS = 32
 _NEW_TOKENS_PER_SOURCE_TOKEN = 3
-
-TextFormat = Literal["text", "html"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ class TextJob:
         *,
         source: str,
         target: str,
-        text_format: TextFormat,
+        markup: Markup,
         model: TranslationModel,
         search: SearchOptions,
         deadline: float | None,
@@ -63,9 +59,8 @@ class TextJob:
         self._search = search
         self._deadline = deadline
         self._settings = settings
-        split = split_html if text_format == "html" else split_text
         around = self._format.num_source_tokens + len(model.tokenizer.encode(self._format.text_prefix))
-        self.plan = split(text, source, model.max_source_tokens - around, self._count_tokens)
+        self.plan = split_document(text, markup, source, model.max_source_tokens - around, self._count_tokens)
         self._drafts: list[Plan] = []
         self.prefix_ids = self._encode_prefix(target_prefix) if target_prefix else ()
 

@@ -37,10 +37,14 @@ class Languages:
 
     def code(self, written: str, *, parameter: str) -> str:
         """The code as the models spell it, however the client wrote it; UnsupportedLanguageError if none knows it."""
-        known = self._codes.get(written.strip().casefold())
+        known = self.find(written)
         if known is None:
             raise UnsupportedLanguageError(written, parameter=parameter)
         return known
+
+    def find(self, written: str) -> str | None:
+        """The same, or None where none knows it."""
+        return self._codes.get(written.strip().casefold())
 
 
 def choose_translator(registry: ModelRegistry, source: str, target: str, name: str | None = None) -> TranslationModel:

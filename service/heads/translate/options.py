@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from service.engine.decode.sampling.options import SamplingOptions
 from service.errors import InvalidRequestError, quoted
-from service.heads.translate.job import SearchOptions, TextFormat
+from service.heads.translate.job import SearchOptions
 from service.heads.translate.schemas import TranslateRequest
+from service.heads.translate.text.markup import TextFormat
 
 
 def search_options(options: TranslateRequest, max_alternatives: int) -> SearchOptions:

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 
 from service.errors import InvalidRequestError, quoted
 from service.heads.translate.fields import check_languages, check_texts
-from service.heads.translate.job import TextFormat
 from service.heads.translate.options import check_stream, search_options, target_prefixes
 from service.heads.translate.schemas import TRANSLATE_EXAMPLES, SentenceEvent, TranslateRequest, TranslateResponse
 from service.heads.translate.text.detect import Detection
+from service.heads.translate.text.markup import Markup
 from service.heads.translate.translator import Translation, TranslationStream, TranslationTask, Translator
 from service.http.context import Context, read_request
 from service.http.disconnect import run_for_client
@@ -33,7 +33,7 @@ def _task(fields: RequestFields, context: Context, record: RequestRecord) -> tup
         fields.require(name)
     texts = check_texts(fields, settings)
     source, target = check_languages(fields, context.registry)
-    text_format = _text_format(fields)
+    markup = _markup(fields)
     options = validate(TranslateRequest, fields)
     is_list = isinstance(fields.values["q"], list)
     if options.stream:
@@ -43,19 +43,19 @@ def _task(fields: RequestFields, context: Context, record: RequestRecord) -> tup
         texts=texts,
         source=source,
         target=target,
-        format=text_format,
+        markup=markup,
         search=search_options(options, settings.max_alternatives),
-        target_prefixes=target_prefixes(options, texts, text_format, is_list=is_list),
+        target_prefixes=target_prefixes(options, texts, markup.format, is_list=is_list),
         model_name=options.model or None,
         deadline=record.started + settings.request_timeout_seconds,
     )
     return task, options.stream
 
 
-def _text_format(fields: RequestFields) -> TextFormat:
+def _markup(fields: RequestFields) -> Markup:
     value = fields.values.get("format") or "text"
     if value in ("text", "html"):  # no set, in which a list cannot be looked up
-        return "html" if value == "html" else "text"
+        return Markup("html" if value == "html" else "text")
     raise InvalidRequestError(f"{quoted(value)} format is not supported", parameter="format")
 
 

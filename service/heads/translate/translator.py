@@ -13,10 +13,11 @@ from service.engine.core.errors import OverloadedError
 from service.engine.decode.types import DecodingRequest, Result
 from service.errors import InvalidRequestError, SlowdownError
 from service.heads.translate.dispatch import OrderedResults, run_in_chunks
-from service.heads.translate.job import SearchOptions, TextFormat, TextJob
+from service.heads.translate.job import SearchOptions, TextJob
 from service.heads.translate.languages import AUTO, Languages, choose_translator
 from service.heads.translate.model import TranslationModel
 from service.heads.translate.text.detect import Detection, Detector
+from service.heads.translate.text.markup import Markup
 from service.http.records import RequestRecord
 from service.models.registry import ModelRegistry
 from service.settings import Settings
@@ -35,7 +36,7 @@ class TranslationTask:
     texts: Sequence[str]
     source: str
     target: str
-    format: TextFormat = "text"
+    markup: Markup = field(default_factory=Markup)
     search: SearchOptions = field(default_factory=SearchOptions)
     target_prefixes: Sequence[str] = ()
     model_name: str | None = None
@@ -200,7 +201,7 @@ class Translator:
                 text,
                 source=source,
                 target=task.target,
-                text_format=task.format,
+                markup=task.markup,
                 model=model,
                 search=task.search,
                 deadline=task.deadline,

@@ -1,6 +1,6 @@
 """Text in, segments for the model out, and back again with nothing lost.
 
-`segment.split_text` and `html.split_html` cut a text into a `Plan`; `detect.Detector` names its language.
+`markup.split_document` cuts a text into a `Plan`; `detect.Detector` names its language.
 Nothing here knows HTTP, the engine or a model: the caller passes a token counter and gets strings.
 """
 

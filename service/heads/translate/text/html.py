@@ -1,4 +1,4 @@
-"""HTML to a `Plan`: the text between the tags is translated, everything else keeps every byte.
+"""The text of an HTML document or fragment: that between the tags, in runs; everything else keeps every byte.
 
 The document is tokenised (turbohtml, the WHATWG's algorithm, see docs/decisions/0032-html.md) but never built into a
 tree and written again, so tags, attributes, comments, scripts and even mistakes come out as they went in. Each run of
@@ -11,15 +11,14 @@ import html
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import turbohtml
 from turbohtml import TokenType
 
-from service.heads.translate.text.fit import fit_lengths
 from service.heads.translate.text.plan import Plan, Segment
-from service.heads.translate.text.segment import CountTokens, cut_text
+from service.heads.translate.text.runs import Run, RunBuilder
 
 _VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
@@ -77,31 +76,6 @@ _CLOSES_SIBLING = {
     "th": ("td", "th"),
     "tr": ("td", "th", "tr"),
 }
-_WHITE_SPACE = re.compile(r"[ \t\n\f\r]+|[^ \t\n\f\r]+")
-
-
-def split_html(document: str, language: str, max_tokens: int, count_tokens: CountTokens) -> Plan:
-    """Cut the text of an HTML document or fragment into sentences of `language` of at most `max_tokens` tokens each.
-
-    Nothing inside of `translate="no"`, `class="notranslate"`, code or scripts is a segment. With the segments left as
-    they are, `join` gives `document` again to the last character.
-    """
-    runs = list(_runs(document))
-    parts = [list(cut_text(run.text, language)) for run in runs]
-    fitted = fit_lengths([part for run in parts for part, is_text in run if is_text], max_tokens, count_tokens)
-    pieces: list[str | Segment] = []
-    end = 0
-    for run, run_parts in zip(runs, parts, strict=True):
-        pieces.append(document[end : run.bounds[0]])
-        position = 0
-        for part, is_text in run_parts:
-            for piece, for_model in next(fitted) if is_text else [(part, False)]:
-                source = document[run.bounds[position] : run.bounds[position + len(piece)]]
-                pieces.append(Segment(piece, source) if for_model else source)
-                position += len(piece)
-        end = run.bounds[-1]
-    pieces.append(document[end:])
-    return Plan(pieces, escape_text)
 
 
 def find_runs(document: str) -> Plan:
@@ -110,7 +84,7 @@ def find_runs(document: str) -> Plan:
     """
     pieces: list[str | Segment] = []
     end = 0
-    for run in _runs(document):
+    for run in html_runs(document):
         text = run.text.strip()
         first = len(run.text) - len(run.text.lstrip())
         start, stop = run.bounds[first], run.bounds[first + len(text)]
@@ -126,66 +100,31 @@ def escape_text(text: str) -> str:
     return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Text without a tag in it, as a reader sees it: references resolved, white space folded.
+def html_runs(document: str, *, ignored_tags: Collection[str] = (), folded: bool = True) -> Iterator[Run]:
+    """The runs of text to translate, with positions in `document`.
 
-    Character i of `text` is written in the document from bounds[i] to bounds[i + 1].
+    Nothing inside of `translate="no"`, `class="notranslate"`, code, scripts or the elements `ignored_tags` is one.
+    `folded` makes one space of all white space between two words, but not where it is preformatted.
     """
-
-    text: str
-    bounds: Sequence[int]
-
-
-@dataclass(slots=True)
-class _RunBuilder:
-    texts: list[str] = field(default_factory=list)
-    bounds: list[int] = field(default_factory=list)
-
-    def add_text(self, text: str, start: int, *, folded: bool) -> None:
-        if not folded:
-            self.texts.append(text)
-            self.bounds += range(start, start + len(text))
-            return
-        for match in _WHITE_SPACE.finditer(text):
-            if match[0][0] in " \t\n\f\r":
-                self.texts.append(" ")
-                self.bounds.append(start + match.start())
-            else:
-                self.texts.append(match[0])
-                self.bounds += range(start + match.start(), start + match.end())
-
-    def add_reference(self, text: str, start: int, end: int) -> None:
-        self.texts.append(text)
-        self.bounds += [start] + [end] * (len(text) - 1)
-
-    def take(self, end: int) -> Iterator[_Run]:
-        if self.texts:
-            yield _Run("".join(self.texts), [*self.bounds, end])
-            self.texts, self.bounds = [], []
-
-
-def _runs(document: str) -> Iterator[_Run]:
-    """The runs of text to translate, with positions in `document`."""
     # The tokeniser reads every line break as one character, as HTML wants; positions are moved back in the end.
     read = document.replace("\r\n", "\n").replace("\r", "\n")
     breaks = [match.start() - index for index, match in enumerate(re.finditer("\r\n", document))]
-    for run in _runs_with_one_line_break(read):
+    for run in _runs_with_one_line_break(read, _NOT_TRANSLATED.union(ignored_tags), folded=folded):
         if breaks:
-            yield _Run(run.text, [bound + bisect_left(breaks, bound) for bound in run.bounds])
+            yield Run(run.text, [bound + bisect_left(breaks, bound) for bound in run.bounds])
         else:
             yield run
 
 
-def _runs_with_one_line_break(document: str) -> Iterator[_Run]:
-    elements = _OpenElements()
-    run = _RunBuilder()
+def _runs_with_one_line_break(document: str, ignored_tags: Collection[str], *, folded: bool) -> Iterator[Run]:
+    elements = _OpenElements(ignored_tags)
+    run = RunBuilder()
     position = 0
     for token in turbohtml.tokenize(document, resolve_references=False, capture_source=True):
         start = position
         position += len((token.data or "") if token.source is None else token.source)
         if token.type == TokenType.TEXT and elements.translate:
-            run.add_text(document[start:position], start, folded=not elements.preformatted)
+            run.add_text(document[start:position], start, folded=folded and not elements.preformatted)
         elif token.type == TokenType.CHARACTER_REFERENCE and elements.translate:
             run.add_reference(token.data or "", start, position)
         else:
@@ -208,7 +147,8 @@ class _Element:
 class _OpenElements:
     """As much of HTML's tree building as it takes to know whether a text is to be translated."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignored_tags: Collection[str]) -> None:
+        self._ignored_tags = ignored_tags
         self._stack = [_Element("", translate=True, preformatted=False, foreign=False)]
         self._counts: Counter[str] = Counter()
 
@@ -231,7 +171,7 @@ class _OpenElements:
         wanted = token.attr("translate")
         if wanted is not None and wanted.lower() in ("no", "yes", ""):
             translate = wanted.lower() != "no"
-        if tag in _NOT_TRANSLATED or "notranslate" in (token.attr("class") or "").split():
+        if tag in self._ignored_tags or "notranslate" in (token.attr("class") or "").split():
             translate = False
         self._stack.append(_Element(tag, translate, parent.preformatted or tag in _PREFORMATTED, foreign))
         self._counts[tag] += 1

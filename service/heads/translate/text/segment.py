@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from service.heads.translate.text.fit import fit_lengths
 from service.heads.translate.text.plan import Plan, Segment
@@ -12,6 +13,13 @@ from service.heads.translate.text.sentences import split_sentences
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """The number of tokens of each text, without special tokens."""
+
+Splitting = Literal["lines", "sentences", "off"]
+"""Where a text is cut: at line breaks and between sentences, between sentences alone, or nowhere.
+
+Where lines do not cut, a line break between two words is a space to the model. A text that is longer than a model
+allows is cut all the same.
+"""
 
 # Line breaks, and white space that is layout (tabs, columns): a translation never crosses them. Nor does it cross half
 # of a surrogate pair, which JSON can hold and no tokenizer can read.
@@ -31,8 +39,11 @@ def split_text(text: str, language: str, max_tokens: int, count_tokens: CountTok
     return Plan(_pieces(parts, fitted))
 
 
-def cut_text(text: str, language: str) -> Iterator[tuple[str, bool]]:
-    """(part, is for the model): the sentences of `text` and what is between them; they join to `text`."""
+def cut_text(text: str, language: str, splitting: Splitting = "lines") -> Iterator[tuple[str, bool]]:
+    """(part, is for the model): the sentences of `text` and what is between them; they join to `text`.
+
+    Layout cuts always: where lines shall not, the caller has folded them.
+    """
     for index, line in enumerate(_LAYOUT.split(text)):
         if index % 2 or not has_letters(line):
             yield line, False
@@ -40,7 +51,8 @@ def cut_text(text: str, language: str) -> Iterator[tuple[str, bool]]:
         bullet = _BULLET.match(line)
         start = bullet.end() if bullet else 0
         yield line[:start], False
-        for sentence in split_sentences(line[start:], language):
+        rest = line[start:]
+        for sentence in [rest] if splitting == "off" else split_sentences(rest, language):
             yield from cut_sentence(sentence)
 
 

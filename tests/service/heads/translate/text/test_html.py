@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.heads.translate.text.html import find_runs, split_html
+from service.heads.translate.text.html import find_runs
+from service.heads.translate.text.markup import Markup, split_document
 from service.heads.translate.text.plan import Plan
 
 
 def split(document: str) -> Plan:
-    return split_html(document, "en", 100, lambda texts: [len(text) // 4 + 1 for text in texts])
+    return split_document(document, Markup("html"), "en", 100, lambda texts: [len(text) // 4 + 1 for text in texts])
 
 
 FRAGMENTS = [
