@@ -83,9 +83,10 @@ class HostBlock:
         self.num_numbers = numbers.size
         self.array = numbers[: math.prod(shape)].reshape(shape)
         self._numbers = numbers
+        self._address, self._strides = int(numbers.ctypes.data), self.array.strides  # asking numpy takes longer
 
     def pointer(self, layer: int, row: int = 0) -> int:
-        return int(self.array.ctypes.data + layer * self.array.strides[0] + row * self.array.strides[1])
+        return self._address + layer * self._strides[0] + row * self._strides[1]
 
     def copy_row(self, row: int, other: Block, other_row: int, length: int) -> None:
         assert isinstance(other, HostBlock)

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
     from service.runtime.decoder import DecoderGraphs
 
 
+_LEAST_SOURCE = 4
+"""The capacity for the shortest sources."""
+
+
 def source_bucket(length: int, limit: int) -> int:
     """The capacity for sources: multiples of 4 up to 64, finer because they do not grow while they are translated."""
-    return min(limit, -(-length // 4) * 4) if length <= 64 else bucket(length, limit)
+    if length > 64:
+        return bucket(length, limit)
+    return min(limit, -(-length // _LEAST_SOURCE) * _LEAST_SOURCE)
 
 
 _KEPT_NUMBERS = 2 << 20
@@ -49,7 +55,7 @@ class OnnxTable:
         self._num_used = 0  # rows beyond these are empty, and not copied when the table grows
         # Two, because steps keep their binding while chunks of prefill run between them.
         self._step, self._prefill = Call.for_steps(graphs, max_rows), Call(graphs)
-        # Positions that rows may hold: the padding of a step is written behind them.
+        # Positions that rows may hold: the padding of a step that is recorded as a CUDA graph is written behind them.
         self._ends: Ids = np.zeros(max_rows, np.int64)
 
     def encode(self, input_ids: Ids, lengths: Ids, slots: Sequence[int]) -> None:
@@ -99,7 +105,8 @@ class OnnxTable:
             advanced = self._step.run(shape, inputs, self._ends if first_row == 0 else None)
         else:
             advanced = self._prefill.run(shape, inputs)
-        self._ends[first_row : first_row + num_rows] = write_indices + num_new
+        if self._graphs.recorded is not None:
+            self._ends[first_row : first_row + num_rows] = write_indices + num_new
         return advanced
 
     def reserve(self, num_rows: int, length: int) -> None:
@@ -154,7 +161,7 @@ class OnnxTable:
         if self.cache is not None and length:
             self.cache = cut(self.cache, num_rows, self._capacity(length), self._blocks)
         num_slots = num_rows // self.beam_size
-        if self.cross is not None:
+        if self.cross is not None and self.cross.shape[2] > 2 * _LEAST_SOURCE:
             longest = int(self.source_lengths[:num_slots].max(initial=1))
             self.cross = cut(self.cross, num_slots, self._source_capacity(longest), self._blocks)
 

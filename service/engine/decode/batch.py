@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from service.engine.decode.backend import Table
 from service.engine.decode.sequence import ChosenSequence, Outputs, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call into the runtime: a decode step of a batch, or a chunk of prefill.
 
     `sequences` are those whose next token it gives: none where a chunk is not the last of its prompt. `scored` is the

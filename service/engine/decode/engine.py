@@ -82,9 +82,11 @@ class DecodingEngine(BaseEngine[DecodingRequest, Result]):
             raise ValueError(f"source_ids must {'' if backend.max_source_tokens else 'not '}be given for this model")
         check_ids("source_ids", request.source_ids or (), backend.vocab_size)
         check_ids("prompt_ids", request.prompt_ids, backend.vocab_size)
-        check_ids("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias], backend.vocab_size)
-        check_ids("suppressed_ids", (*options.suppressed_ids, *options.first_suppressed_ids), backend.vocab_size)
+        if request.sampling.logit_bias:
+            check_ids("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias], backend.vocab_size)
+        if options.is_restricted:
+            check_ids("suppressed_ids", (*options.suppressed_ids, *options.first_suppressed_ids), backend.vocab_size)
         if request.top_n_tokens > backend.num_candidates:
             raise ValueError(f"top_n_tokens is {request.top_n_tokens}, allowed: 0 to {backend.num_candidates}")
-        if options.beam_size > max(1, self.max_beam_size):
+        if options.beam_size > 1 and options.beam_size > max(1, self.max_beam_size):
             raise ValueError(f"beam_size is {options.beam_size}, allowed: 1 to {max(1, self.max_beam_size)}")

@@ -544,7 +544,7 @@ def test_the_event_loop_is_woken_once_for_all_streams(monkeypatch: pytest.Monkey
             "logit_bias holds 30, allowed: 0 to 23",
         ),
         (long_request(top_n_tokens=9), ValueError, "top_n_tokens is 9, allowed: 0 to 8"),
-        (long_request(beam_size=2), ValueError, "a beam search is not streamed"),
+        (long_request(beam_size=2), ValueError, "a beam search cannot be streamed"),
         (long_request(prompt=()), RequestTooLargeError, "prompt of 0 tokens: there is nothing to continue"),
         (
             long_request(max_new_tokens=64),
