@@ -53,5 +53,8 @@ class EngineDecoder:
         self._events.close()
 
     def _request(self, source: Source, settings: Settings) -> DecodingRequest:
-        options = DecodingOptions(beam_size=settings.beam_size, max_new_tokens=settings.max_new_tokens)
+        # CTranslate2's rule, so that both sides search as long.
+        options = DecodingOptions(
+            beam_size=settings.beam_size, max_new_tokens=settings.max_new_tokens, early_stopping="always"
+        )
         return DecodingRequest(source_ids=source, prompt_ids=(self._backend.bos_id,), options=options)

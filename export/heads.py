@@ -52,7 +52,7 @@ class Decoding(Part):
     length_penalty: float = 1.0
     beam_rules: Literal["polyhead", "huggingface", "ctranslate2"] = "polyhead"
     """Whose rules beam search follows: when a hypothesis counts as finished, and by which length it is divided."""
-    early_stopping: Literal["always", "heuristic", "never"] = "always"
+    early_stopping: Literal["always", "heuristic", "never"] = "heuristic"
     """When beam search ends: as soon as there are as many finished hypotheses as beams; when a better one has become
     unlikely; or when none can come. In Hugging Face's configurations these are true, false and "never"."""
     forced_begin_token_id: TokenId | None = None

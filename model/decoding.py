@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from model.beam_oracle import Hypothesis
 from model.layers import KeyValue
-from model.reference import Hypothesis
 from model.transformer import Transformer
 
 
@@ -56,7 +56,7 @@ def beam_search(
     while active:
         candidates = rows.step(2 * beam_size)
         parents: list[int] = []
-        first = 0  # a search's beams are neighbouring rows, from this one on
+        first = 0  # a search's beams are adjacent rows, from this one on
         for search in active:
             num_beams = len(search.live)
             kept = search.advance(candidates[first : first + num_beams])
@@ -75,7 +75,7 @@ class _Beam(NamedTuple):
 
 
 class _Search:
-    """The search of one source: the arithmetic of `model.reference.beam`, without the model."""
+    """The search of one source: the arithmetic of `model.beam_oracle.search`, over the best candidates alone."""
 
     def __init__(self, beam_size: int, length_penalty: float, max_new_tokens: int, end_id: int) -> None:
         self.beam_size, self.length_penalty = beam_size, length_penalty
@@ -108,13 +108,20 @@ class _Search:
                 live.append(_Beam(score, [*token_ids, token]))
                 parents.append(index)
         self.live = live
-        if len(self.finished) >= self.beam_size:
+        if len(self.finished) >= self.beam_size and self._is_settled():
             self.live = []
         elif self.num_tokens == self.max_new_tokens:
             for beam in live:
                 self._finish(beam.score, beam.token_ids)
             self.live = []
         return parents[: len(self.live)]
+
+    def _is_settled(self) -> bool:
+        """Whether the best live beam, at its present length, is no better than any of the best finished hypotheses."""
+        if self.beam_size == 1 or not self.live:
+            return True
+        scores = sorted((hypothesis.score for hypothesis in self.finished), reverse=True)
+        return bool(self.live[0].score / self.num_tokens**self.length_penalty <= scores[self.beam_size - 1])
 
     def _finish(self, score: float, token_ids: list[int]) -> None:
         self.finished.append(Hypothesis(token_ids, score / self.num_tokens**self.length_penalty))

@@ -1,23 +1,13 @@
-"""Slow, obvious decoding: one sentence, no cache, no batch. The oracle that every faster decoder must equal.
-
-Two tokens with exactly equal scores are told apart by the smaller id, and two hypotheses by the one found first.
-"""
+"""Slow, obvious decoding: one sentence, no cache, no batch. The oracle that every faster decoder must equal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
+from model.beam_oracle import EarlyStopping, Hypothesis, search
 from model.transformer import Transformer
-
-
-class Hypothesis(NamedTuple):
-    """A decoded sequence without begin and end, and its score: log-probability over length^penalty, the end counted."""
-
-    token_ids: list[int]
-    score: float
 
 
 @torch.inference_mode()
@@ -58,33 +48,16 @@ def beam(
     num_hypotheses: int = 1,
     prompt: Sequence[int] = (),
     suppressed: Sequence[int] = (),
+    early_stopping: EarlyStopping = "heuristic",
 ) -> list[Hypothesis]:
-    """Beam search; the best `num_hypotheses`, best first. `beam_size` and `max_new_tokens` are at least 1.
-
-    Each step ranks all continuations of all live beams and looks at the best 2 x beam_size: an end token among the
-    first beam_size of them finishes a hypothesis, the best beam_size others live on. The search ends when beam_size
-    hypotheses have finished, or at `max_new_tokens`, where the live ones count as they stand.
-    """
-    end = model.config.eos_id
+    """`model.beam_oracle.search` on a model; the best `num_hypotheses`, best first."""
     begin = list(prompt) or [model.config.bos_id]
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    finished: list[Hypothesis] = []
-    for step in range(1, max_new_tokens + 1):
-        continuations = []
-        for score, tokens in live:
-            log_probs = next_log_probs(model, source, begin + tokens, suppressed)
-            continuations += [(score + log_prob, [*tokens, token]) for token, log_prob in enumerate(log_probs)]
-        continuations.sort(key=lambda item: -item[0])
-        live = []
-        for rank, (score, tokens) in enumerate(continuations[: 2 * beam_size]):
-            if tokens[-1] == end:
-                if rank < beam_size:
-                    finished.append(Hypothesis(tokens[:-1], score / step**length_penalty))
-            elif len(live) < beam_size:
-                live.append((score, tokens))
-        if len(finished) >= beam_size:
-            break
-    else:
-        finished += [Hypothesis(tokens, score / max_new_tokens**length_penalty) for score, tokens in live]
-    finished.sort(key=lambda hypothesis: -hypothesis.score)
-    return finished[:num_hypotheses]
+    return search(
+        lambda tokens: next_log_probs(model, source, begin + tokens, suppressed),
+        (model.config.eos_id,),
+        beam_size,
+        max_new_tokens,
+        length_penalty=length_penalty,
+        num_hypotheses=num_hypotheses,
+        early_stopping=early_stopping,
+    )

@@ -1,6 +1,6 @@
 """Beam search over the candidates of one sequence: pure, in plain lists.
 
-What it finds equals `model/reference.py`, token for token.
+What it finds equals `model/beam_oracle.py`, token for token.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class DecodingOptions:
     longer outputs. `num_hypotheses` of the beam are returned, best first, and cannot exceed `beam_size`.
     `max_new_tokens` counts the end-of-sequence token; 0 is for prompts that are only scored.
 
-    `early_stopping` says when a beam search ends once `beam_size` hypotheses have finished. "always" ends at once.
+    `early_stopping` says when a beam search ends once `beam_size` hypotheses have finished. "always" ends at once, even
+    where the best live beam is far better than all of them (docs/decisions/0132-when-beam-search-ends.md).
     "heuristic" goes on while the best live beam, at its present length, scores above the worst of the finished. "never"
     goes on while the best live beam could do so at the greatest length, or for a `length_penalty` of 0 at its present
     one. transformers spells these True, False and "never".
@@ -43,7 +44,7 @@ class DecodingOptions:
     length_penalty: float = 1.0
     num_hypotheses: int = 1
     max_new_tokens: int = 256
-    early_stopping: EarlyStopping = "always"
+    early_stopping: EarlyStopping = "heuristic"
     suppressed_ids: tuple[int, ...] = ()
     first_suppressed_ids: tuple[int, ...] = ()
     suppressed_sequences: tuple[tuple[int, ...], ...] = ()

@@ -11,6 +11,7 @@ import pytest
 
 from export.bundle import Bundle
 from model import reference
+from model.beam_oracle import Hypothesis
 from model.transformer import Transformer
 from service.engine.decode.engine import DecodingEngine
 from service.engine.decode.line import DecodingLimits
@@ -46,7 +47,7 @@ def requests() -> list[DecodingRequest]:
 
 
 @pytest.fixture(scope="module")
-def oracle(model: Transformer) -> list[list[reference.Hypothesis]]:
+def oracle(model: Transformer) -> list[list[Hypothesis]]:
     return [
         reference.beam(
             model,
@@ -79,7 +80,7 @@ def decode(
 )
 def test_fp32_equals_the_oracle_token_for_token(
     bundle: Bundle,
-    oracle: list[list[reference.Hypothesis]],
+    oracle: list[list[Hypothesis]],
     num_loops: int,
     capacities: tuple[int, ...],
     together: bool,

@@ -127,3 +127,21 @@ def test_rows_of_beams(parents: list[int]) -> None:
     assert sorted(rows) == list(range(len(parents)))
     assert len(copies) == len(parents) - len(set(parents))
     assert not {source for source, _ in copies} & {destination for _, destination in copies}
+
+
+@pytest.mark.parametrize(("rule", "is_whole"), [("always", False), ("heuristic", True), ("never", True)])
+def test_a_sentence_that_the_model_is_sure_of_is_not_cut(rule: str, is_whole: bool) -> None:
+    """One sentence has nearly all the probability; its ends too early are as likely as any other token."""
+    sentence = (5, 6, 7, 8, 9, 10, EOS)
+
+    def next_log_probs(new: tuple[int, ...]) -> tuple[list[int], list[float]]:
+        likely = sentence[len(new)] if new == sentence[: len(new)] and len(new) < len(sentence) else EOS
+        others = [token for token in (EOS, *range(11, 20)) if token != likely]
+        return [likely, *others], [-0.001] + [-7.0] * len(others)
+
+    search = BeamSearch(DecodingOptions(4, max_new_tokens=20, early_stopping=rule), (EOS,))  # type: ignore[arg-type]
+    step: object = True
+    while step:
+        ranked = [next_log_probs(history) for history in search.histories]
+        step = search.advance([ids for ids, _ in ranked], [log_probs for _, log_probs in ranked])
+    assert (search.hypotheses[0].token_ids == sentence[:-1]) == is_whole

@@ -7,6 +7,7 @@ copied wrongly, cut or left stale gives other tokens than the oracle.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model import beam_oracle
 from service.engine.core.arrays import Candidates, Floats, Ids
 from service.engine.decode.backend import Advanced, SavedRow, Table
 from service.engine.decode.sampling.chooser import TokenChooser
@@ -108,45 +110,27 @@ def prompt_log_probs_of(request: DecodingRequest) -> list[PromptToken]:
 
 
 def hypotheses_of(request: DecodingRequest) -> list[Hypothesis]:
-    """Beam search as `model/reference.py` has it: no cache, no batch, every continuation ranked."""
+    """Beam search as `model/beam_oracle.py` has it: no cache, no batch, every continuation ranked."""
     options, prompt, source = request.options, request.prompt_ids, request.source_ids
-    beam_size, alpha, forced = options.beam_size, options.length_penalty, options.num_forced_tokens
-    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    finished: list[Hypothesis] = []
-    for step in range(1, options.max_new_tokens + 1):
-        length = step + forced
-        continuations = []
-        for score, new in live:
-            forbidden = banned(options, prompt, new)
-            continuations += [
-                (score + float(log_prob), (*new, token))
-                for token, log_prob in enumerate(log_probs_of((*prompt, *new), source))
-                if token not in forbidden
-            ]
-        if options.forces_end and not request.ignore_eos and step == options.max_new_tokens:
-            continuations = [(score, (*new, EOS)) for score, new in live]
-        continuations.sort(key=lambda item: -item[0])
-        live = []
-        for rank, (score, new) in enumerate(continuations[: 2 * beam_size]):
-            if new[-1] == EOS and not request.ignore_eos:
-                if rank < beam_size:
-                    finished.append(Hypothesis(new[:-1], score / length**alpha, True))
-            elif len(live) < beam_size:
-                live.append((score, new))
-        finished.sort(key=lambda hypothesis: -hypothesis.score)
-        if len(finished) >= beam_size and live:
-            longest = options.max_new_tokens + forced if options.early_stopping == "never" and alpha else length
-            attainable = live[0][0] / longest**alpha
-            rule = "always" if beam_size == 1 else options.early_stopping  # one beam is greedy search
-            if rule == "always" or attainable <= finished[beam_size - 1].score:
-                break
-        elif len(finished) >= beam_size:
-            break
-    else:
-        length = options.max_new_tokens + forced
-        finished += [Hypothesis(new, score / length**alpha, False) for score, new in live]
-    finished.sort(key=lambda hypothesis: -hypothesis.score)
-    return finished[: options.num_hypotheses]
+
+    def next_log_probs(new: list[int]) -> list[float]:
+        log_probs: list[float] = log_probs_of((*prompt, *new), source).tolist()
+        for token in banned(options, prompt, tuple(new)):
+            log_probs[token] = -math.inf
+        return log_probs
+
+    found = beam_oracle.search(
+        next_log_probs,
+        () if request.ignore_eos else (EOS,),
+        options.beam_size,
+        options.max_new_tokens,
+        length_penalty=options.length_penalty,
+        num_hypotheses=options.num_hypotheses,
+        early_stopping=options.early_stopping,
+        forced_end_id=EOS if options.forces_end and not request.ignore_eos else None,
+        num_forced_tokens=options.num_forced_tokens,
+    )
+    return [Hypothesis(tuple(best.token_ids), best.score, best.finished) for best in found]
 
 
 class ToySavedRow(NamedTuple):
