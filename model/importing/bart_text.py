@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from model.importing.decoding import describe_decoding
-from model.importing.errors import ModelImportError
 from model.importing.languages import pairs, to_bcp47
 from model.importing.m2m100_text import FIRST_PIECES, fairseq_ids, stated_tokens
+from model.importing.options import ModelImportError
 from model.importing.sentencepiece import tokenizer_of
 from model.importing.text import TextPart, TextSource
 from model.importing.tokenizer import read_tokenizer

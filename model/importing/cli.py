@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from model.checkpoint import save_checkpoint
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
 from model.importing.hub import fetch, is_repository
+from model.importing.options import ModelImportError
 from model.importing.registry import FAMILIES
 from model.pooling import Pooling
 

@@ -10,10 +10,9 @@ import torch
 
 from model.checkpoint import Checkpoint
 from model.config import ConfigError, ModelConfig
-from model.importing.errors import ModelImportError
 from model.importing.family import Family
 from model.importing.generation import describe_generation
-from model.importing.options import Options, refuse_unknown_code
+from model.importing.options import ModelImportError, Options, refuse_unknown_code
 from model.importing.registry import FAMILIES
 from model.importing.sentence_transformers import describe_embedding
 from model.importing.source import SourceFolder, open_source

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from model.importing.options import Options
+from model.importing.options import Options, token_ids
 from model.importing.text import TextSource
-from model.importing.text_ends import token_ids
 
 _STOPPING = {True: "always", False: "heuristic", "never": "never"}
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from model.config import ModelConfig
-from model.importing.options import Options
+from model.importing.options import Options, token_ids
 from model.importing.source import SourceFolder
-from model.importing.text_ends import token_ids
 from model.tokenizer import Tokenizer
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

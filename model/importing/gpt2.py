@@ -7,8 +7,7 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.importing.family import Family, Ignored, Weight, linear, transposed
-from model.importing.options import Options
-from model.importing.text_ends import end_fields
+from model.importing.options import Options, end_fields
 
 
 def configure(options: Options) -> dict[str, Any]:

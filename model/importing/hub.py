@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _TEXT_FILES = ["*.json", "*.jinja", "*.spm", "*.model", "merges.txt", "README.md"]

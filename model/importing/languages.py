@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from babel.core import get_global
 
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]+)*")
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.importing.family import Family, Ignored, Weight, linear
-from model.importing.options import Options
+from model.importing.options import Options, end_fields
 from model.importing.rope import rotary_fields
-from model.importing.text_ends import end_fields
 
 
 def configure(options: Options) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from model.importing.decoding import describe_decoding
-from model.importing.errors import ModelImportError
 from model.importing.languages import pairs, to_bcp47
 from model.importing.marian_text import read_ids
+from model.importing.options import ModelImportError
 from model.importing.sentencepiece import read_model, tokenizer_of
 from model.importing.text import TextPart, TextSource
 from model.importing.tokenizer import read_tokenizer

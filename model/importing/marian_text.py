@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from model.importing.decoding import describe_decoding
-from model.importing.errors import ModelImportError
 from model.importing.languages import is_code, pairs, to_bcp47
+from model.importing.options import ModelImportError
 from model.importing.sentencepiece import tokenizer_of
 from model.importing.source import read_object
 from model.importing.text import TextPart, TextSource

@@ -1,11 +1,11 @@
-"""One JSON file of options, read field by field; all that is wrong with it is told at once."""
+"""One JSON file of options, read field by field; all faults are reported together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from model.importing.errors import ModelImportError
+from model.checkpoint import CheckpointError
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -18,6 +18,10 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Their names of the activations that the model has -> ours."""
+
+
+class ModelImportError(CheckpointError):
+    """A model that cannot be imported; the message lists all faults and what to do."""
 
 
 class Options:
@@ -146,3 +150,27 @@ def refuse_unknown_code(options: Options) -> None:
             )
     options.check()
     options.note("the repository's own code (auto_map) is left out: its options are those of the family")
+
+
+def token_ids(options: Options, name: str) -> list[int]:
+    """One id or several, as the field has them; none where it is missing, null or -1."""
+    value = options.get(name)
+    values = value if isinstance(value, list) else [value]
+    ids = [item for item in values if item is not None and item != -1]
+    if any(isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in ids):
+        options.refuse(name, value, "it must be a token id, or a list of them")
+        return []
+    return ids
+
+
+def end_fields(options: Options) -> dict[str, int]:
+    """bos_id, eos_id and pad_id of ModelConfig: each needs a value, so a missing one is taken from another.
+
+    The end tokens of generation are in the "generation" section of metadata.json, which can name several or none.
+    """
+    begins, ends, pads = (token_ids(options, f"{name}_token_id")[:1] for name in ("bos", "eos", "pad"))
+    return {
+        "bos_id": (begins or ends or [0])[0],
+        "eos_id": (ends or begins or [0])[0],
+        "pad_id": (pads or ends or begins or [0])[0],
+    }

@@ -13,7 +13,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 
 SPACE = "▁"
 

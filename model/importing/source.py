@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from model.importing.errors import ModelImportError
-from model.importing.options import Options
+from model.importing.options import ModelImportError, Options
 
 _REPOSITORY = re.compile(r"models--(?:.+--)?(.+)")
 """The folder that holds the snapshots of a model in the Hugging Face cache."""

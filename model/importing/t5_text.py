@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from model.importing.decoding import describe_decoding
-from model.importing.errors import ModelImportError
 from model.importing.languages import pairs, to_bcp47
+from model.importing.options import ModelImportError
 from model.importing.sentencepiece import tokenizer_of
 from model.importing.text import TextPart, TextSource
 from model.importing.tokenizer import read_tokenizer

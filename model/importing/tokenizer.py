@@ -7,7 +7,7 @@ from typing import Any
 
 import tokenizers
 
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from model.importing.sentence_transformers import transformer_options
 from model.importing.source import SourceFolder, read_object
 from model.tokenizer import Tokenizer

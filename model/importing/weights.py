@@ -19,8 +19,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from model.importing.errors import ModelImportError
 from model.importing.family import Family, Weight
+from model.importing.options import ModelImportError
 from model.transformer import Transformer
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from tests.model.importing.folders import change_json, make_theirs, write_folder
 
 

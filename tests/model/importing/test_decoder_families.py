@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from model.tokenizer import Tokenizer
 from tests.model.importing.decoders import (
     VOCAB_SIZE,

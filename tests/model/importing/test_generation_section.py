@@ -10,7 +10,7 @@ import pytest
 
 from export.description import describe
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from tests.model.importing.decoders import END, make_byte_level_tokenizer, make_decoder, write_decoder
 from tests.model.importing.folders import change_json, write_json
 

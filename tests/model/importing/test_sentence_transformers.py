@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 from model.embedding import embed_texts
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from tests.model.importing.folders import change_json, make_theirs, write_folder, write_json, write_modules
 
 TEXTS = ["The dog sleeps.", "a", "", "Cats, eating: a big house and the small tree is not in the blue house!", "12 🙂"]

@@ -17,7 +17,7 @@ from babel.localedata import locale_identifiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from model.importing.sentencepiece import tokenizer_of
 from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import TokenizerError

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from tests.model.importing.folders import change_json
 from tests.model.importing.seq2seq import write_bart, write_m2m100, write_marian, write_mbart, write_t5
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from model.importing.convert import import_checkpoint
-from model.importing.errors import ModelImportError
+from model.importing.options import ModelImportError
 from tests.model.importing.folders import change_json, change_weights, make_theirs, write_folder, write_json
 
 
