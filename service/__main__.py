@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(settings.log_level)
         for warning in unknown_variables():
             logger.warning(warning)
-        # Loaded here and not in the lifespan, so that a fault is one line for people instead of a traceback.
+        # Loaded here and not in the lifespan, so that a fault is one readable line instead of a traceback.
         registry = load_models(settings, metrics.observer)
     except StartupError as error:
         for line in str(error).splitlines():

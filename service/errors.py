@@ -3,7 +3,7 @@
     ServiceError
     ├── StartupError                     the server cannot start
     │   └── SettingsError                ... because of its settings, one line for each problem
-    ├── InvalidRequestError              the request says something that cannot be
+    ├── InvalidRequestError              a field of the request is invalid
     │   ├── MissingParameterError        ... or leaves out what is needed
     │   ├── UnknownModelError            ... or asks for a model that is not loaded
     │   ├── ModelTaskError               ... or for a model that is loaded for another task
@@ -29,7 +29,7 @@
     ├── ModelOutputError                 a model answers, with what is no answer
     └── ShuttingDownError                the server ends, and the time to answer is over
 
-What only one head raises stands in that head's folder and derives from one of these. None of them knows a status code:
+Errors of one head are in its folder and derive from these. None of them has a status code:
 `service/http/error_handlers.py` alone maps them, and those of `service.engine.core.errors`.
 """
 
@@ -43,7 +43,7 @@ _MAX_SHOWN_LEVELS = 3
 
 
 def quoted(value: object) -> str:
-    """A value as it may appear in a message: whole when it is short, cut when somebody sent a novel."""
+    """A value as it may appear in a message, truncated where it is long."""
     text = str(value)
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
 
@@ -236,7 +236,7 @@ def is_full(error: OSError) -> bool:
 
 
 class SlowdownError(ServiceError):
-    """Too much is being asked for. `retry_after_seconds` says when to come back."""
+    """Too many requests. `retry_after_seconds` is when to retry."""
 
     def __init__(self, reason: str, *, retry_after_seconds: float) -> None:
         super().__init__(f"Slowdown: {reason}")
@@ -251,7 +251,7 @@ class RequestTimeoutError(ServiceError):
 
 
 class ClientDisconnectedError(ServiceError):
-    """The client closed the connection; nobody reads the answer."""
+    """The client closed the connection."""
 
     def __init__(self) -> None:
         super().__init__("The client closed the connection before the answer")
@@ -269,7 +269,7 @@ class ModelOutputError(ServiceError):
 
 
 class UnhealthyError(ServiceError):
-    """A model does not answer. `models` says what each is doing."""
+    """A model does not answer. `models` has the state of each."""
 
     def __init__(self, status: str, models: dict[str, str]) -> None:
         super().__init__(status)

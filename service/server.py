@@ -51,7 +51,7 @@ def serve(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> int:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     app = create_app(settings, load_models=lambda *_: registry, metrics=metrics)
     server = uvicorn.Server(make_config(app, settings, metrics))
-    # What is loaded now lives until the end: the collector need not look at it again and again.
+    # What is loaded now lives until the end, so the garbage collector need not traverse it.
     gc.collect()
     gc.freeze()
     try:

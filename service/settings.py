@@ -270,7 +270,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 def _lines(problem: Mapping[str, Any]) -> list[str]:
-    """A pydantic error as lines for people: the setting by both its names, its value, and what is allowed."""
+    """A pydantic error in words: the setting by both its names, its value, and what is allowed."""
     message = str(problem["msg"]).removeprefix("Value error, ")
     if not problem["loc"]:
         return message.splitlines()

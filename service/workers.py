@@ -19,11 +19,10 @@ _RETRY_SECONDS = 1.0
 
 
 class WorkerPool:
-    """Threads for what takes long, so that the event loop goes on serving others.
+    """Threads for work that would block the event loop.
 
-    Work of at most `inline_size` is done at once, because a thread would cost as much. With `max_waiting`, at most so
-    much is in the threads and in line for them. `name` is for people: it names the threads, and what there is too much
-    of.
+    Work of at most `inline_size` is done inline, because a thread would take as long. With `max_waiting`, at most so
+    many calls are running or queued. `name` names the threads, and in messages what there is too much of.
     """
 
     def __init__(self, num_workers: int, *, name: str, inline_size: int, max_waiting: int | None = None) -> None:
@@ -35,15 +34,15 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """What `work` returns: at once where it is of a small size, else as `submit` does it."""
+        """What `work` returns: inline where `size` is small, else as `submit` does."""
         if size <= self._inline_size:
             return work()
         return await self.submit(work)
 
     async def submit(self, work: Callable[[], T]) -> T:
-        """What `work` returns in a thread. Cancelling takes work that has not begun out of the line.
+        """What `work` returns, run in a thread. Cancelling removes work that has not begun from the queue.
 
-        SlowdownError when the line is full.
+        SlowdownError when the queue is full.
         """
         with self._lock:
             if self._max_waiting is not None and self._num_waiting >= self._max_waiting:
@@ -60,12 +59,12 @@ class WorkerPool:
             self._num_waiting -= 1
 
     def close(self) -> None:
-        """Wait for the work that has begun, and drop the rest."""
+        """Wait for running work, and drop what is queued."""
         self._pool.shutdown(cancel_futures=True)
 
 
 async def run_together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order. The first failure cancels the rest, and is raised as it is, in no group."""
+    """The results in order. The first failure cancels the rest and is raised by itself, not in an ExceptionGroup."""
     if len(works) == 1:  # the usual case, without the cost of tasks
         return [await works[0]]
     try:

@@ -1,4 +1,4 @@
-"""What a head is: all that the rest of the server knows of a task."""
+"""What a head is: all that the rest of the server needs of a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.settings import Settings
 
 
 class ModelInfo(WireModel):
-    """What GET /info says of every loaded model."""
+    """What GET /info has for every loaded model."""
 
     name: str
     task: str
@@ -61,7 +61,7 @@ class Companions:
 class Panel:
     """A panel of the page at `/`: `panel.html` and `panel.js`, which exports `create(root, context)`, in `folder`.
 
-    `name` is in its URL (`#name`) and before the ids of its elements; panels stand in the order of `place`.
+    `name` is in its URL (`#name`) and before the ids of its elements; panels are in the order of `place`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The heads of this server. Whoever needs something of every head goes through this list."""
+"""The heads of this server, for everything that concerns all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.models.registry import ModelRegistry
 from service.settings import Settings
 
 HEADS = (EMBED, GENERATE, TRANSLATE, ATTEND)
-"""The first that has a model answers for the server where a request says nothing of the task."""
+"""In order of precedence: the first that has a model serves requests that do not name a task."""
 
 TASKS: dict[str, TaskModels] = {head.models.kind.task: head.models for head in HEADS if head.models is not None}
 COMPANIONS: tuple[Companions, ...] = tuple(head.companions for head in HEADS if head.companions is not None)

@@ -1,4 +1,4 @@
-"""Who may ask: a client within its rate, with an API key where the server asks for one."""
+"""Access: rate limits and API keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def admit(request: Request, settings: Settings, limiter: RateLimiter) -> bool:
     The key is that of the Authorization header, else that of the query string. False where a key is needed and neither
     has one, so that only the body can. Raises SlowdownError or InvalidApiKeyError.
     """
-    # First, so that every guess at a key counts.
+    # First, so that requests with wrong keys count too.
     limiter.admit(request.client.host if request.client else "")
     if not settings.api_keys:
         return True
@@ -40,7 +40,7 @@ def check_key(key: object, settings: Settings) -> None:
 
 
 def _check(given: bytes, settings: Settings) -> None:
-    # All are compared, each in constant time: how long it takes says nothing about any of them.
+    # All are compared, each in constant time, so that the time reveals nothing about the keys.
     matches = [hmac.compare_digest(given, form) for accepted in settings.accepted_keys for form in _spellings(accepted)]
     if not any(matches):
         raise InvalidApiKeyError

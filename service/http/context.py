@@ -1,4 +1,4 @@
-"""What the routes need, made once for each app, and the dependencies that hand it to them."""
+"""What the routes need, made once for each app, and the dependencies that provide it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class RequestMetrics(Protocol):
-    """What is counted of requests, and how it is shown."""
+    """Counts requests and renders the metrics."""
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -79,7 +79,7 @@ def current_context(app: FastAPI) -> Context:
 
 
 async def get_context(request: Request) -> Context:
-    """What the app's lifespan has made. No plain function, which FastAPI would run in a thread."""
+    """The context of the app. Asynchronous, because FastAPI would run a plain function in a thread."""
     return current_context(request.app)
 
 

@@ -1,4 +1,4 @@
-"""Stops the work of a request whose client has left, or whose time is over."""
+"""Cancels the work of a request on timeout or when its client disconnects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def run_for_client(
     try:
         return await work
     except asyncio.CancelledError:
-        if stop.reason is None or stop.num_others:  # somebody else's, as when the server ends
+        if stop.reason is None or stop.num_others:  # cancelled by another party, as when the server ends
             raise
         raise stop.reason from None
     finally:
@@ -60,23 +60,23 @@ class _Stop:
 
     @property
     def num_others(self) -> int:
-        """How many others have cancelled the task since its work began."""
+        """How often the task was cancelled by others since its work began."""
         return self._task.cancelling() - self._before - (self.reason is not None)
 
     def because(self, reason: BaseException) -> None:
-        """Cancel the task, unless somebody has, whose cancelling is under way, or its work has ended."""
+        """Cancel the task, unless it is being cancelled already or its work has ended."""
         if self.reason is None and not self.num_others and not self._is_over:
             self.reason = reason
             self._task.cancel()
 
     def listen(self, request: Request) -> None:
-        """Begin to listen for the client's departure."""
+        """Begin to listen for the client's disconnect."""
         self._listener = asyncio.ensure_future(_client_left(request))
         self._listener.add_done_callback(self._on_heard)
 
     def _on_heard(self, listener: asyncio.Task[None]) -> None:
         if not listener.cancelled():
-            # An error of the listener itself is a fault of the server's own, no departure.
+            # An error of the listener itself is a fault of the server and no disconnect.
             self.because(listener.exception() or ClientDisconnectedError())
 
     async def close(self) -> None:

@@ -70,7 +70,7 @@ ANSWERS: dict[type[Exception], Answer] = {
 _HTTP_KINDS = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
 
 _FAULTS = {424, 500}
-"""Statuses for what is the server's own fault, and is logged with its cause."""
+"""Statuses for faults of the server, which are logged with their cause."""
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -176,7 +176,7 @@ DEEPL = ErrorProtocol(
 
 
 class ProtocolTable:
-    """Which protocol the clients of a path speak; LibreTranslate's where no router says."""
+    """The protocol of each path; LibreTranslate's for paths without a router."""
 
     def __init__(self, routers: Iterable[tuple[APIRouter, ErrorProtocol]]) -> None:
         pairs = list(routers)
@@ -219,7 +219,7 @@ def connection_error(error: Exception) -> JSONResponse:
 
 
 def error_body(scope: Scope, error: Exception) -> dict[str, Any]:
-    """The same without a status, for an answer that has begun and cannot be taken back."""
+    """The body alone, for a response whose status has been sent."""
     return _describe(scope, error)[1]
 
 
@@ -240,7 +240,7 @@ def _describe(scope: Scope, error: Exception) -> tuple[Answer, dict[str, Any]]:
 
 
 def _details(error: Exception) -> dict[str, Any]:
-    """What /health adds, so that an operator sees which model is at fault."""
+    """What /health adds: the state of each model."""
     return {"status": str(error), "models": error.models} if isinstance(error, errors.UnhealthyError) else {}
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html): answers that grow."""
+"""Streamed responses, as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from service.http.replies import to_json
 logger = logging.getLogger(__name__)
 
 SECONDS_FOR_THE_LAST_EVENT = 5.0
-"""How much longer than the request may take its answer may still be on its way, to a reader who is slow."""
+"""Added to the timeout of the request, for a client that reads slowly."""
 
-_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a proxy must not collect what is to stream
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # so that proxies do not buffer the stream
 
 
 class EventStream(Response):
     """Sends each of `events`, JSON values as bytes, as soon as the client takes it.
 
-    A client that leaves, or that has not read the end in time, ends `events`, and in any case `close` is called at the
-    end. An error after the start is an event of its own, in the shape that the path's clients read; it is the last.
-    `prefix` goes before each value.
+    When the client disconnects or has not read the end in time, `events` is cancelled; `close` is called in any case.
+    An error after the start is the last event, in the shape of the path's protocol. `prefix` precedes each value.
     """
 
     media_type = "text/event-stream"
@@ -43,7 +42,7 @@ class EventStream(Response):
         prefix: bytes = b"data:",
     ) -> None:
         super().__init__(headers=_HEADERS)
-        del self.headers["content-length"]  # nobody knows it yet
+        del self.headers["content-length"]  # not known yet
         self._events = events
         self._close = close
         self._timeout_seconds = timeout_seconds + SECONDS_FOR_THE_LAST_EVENT
@@ -59,7 +58,7 @@ class EventStream(Response):
                 started=self._started,
             )
         except (ClientDisconnectedError, RequestTimeoutError) as error:
-            # The status is long sent, and nobody reads on.
+            # The status has been sent, and the client no longer reads.
             logger.info("a stream ended early: %s", error)
         finally:
             await self._close()
@@ -70,7 +69,7 @@ class EventStream(Response):
             try:
                 async for event in events:
                     await self._send(event, send)
-            except Exception as error:  # noqa: BLE001  # the client hears of any, as it would before the start
+            except Exception as error:  # noqa: BLE001  # each becomes an event, as it would be a response before the start
                 await self._send(to_json(error_body(scope, error)), send)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

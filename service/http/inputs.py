@@ -18,7 +18,7 @@ ALLOWED_IDS = "a list of token ids, or a list of such lists"
 
 
 def parse_inputs(fields: RequestFields, name: str, *, max_batch_size: int) -> list[Input]:
-    """The inputs in the field `name`; EmptyInputError or InputError says what is wrong with which."""
+    """The inputs in the field `name`; raises EmptyInputError or InputError."""
     value = fields.values.get(name)
     items = [value] if isinstance(value, str) or _are_ids(value) else _items(value, name, ALLOWED_INPUTS)
     _check_count(items, name, max_batch_size)

@@ -1,6 +1,6 @@
 """What surrounds every route: request ids, the log line, metrics, security headers, and the limit on bodies.
 
-Pure ASGI, so that streaming bodies stream and a client's departure is seen at once.
+Pure ASGI, so that responses stream and a disconnect is seen at once.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class RequestContextMiddleware:
 
 
 class UnexpectedErrorMiddleware:
-    """Answers an error that no handler knew, and a request that is cut off as the server ends.
+    """Answers errors that no handler knows, and requests that are cancelled as the server ends.
 
-    Innermost, so that this answer too has its id, its line and its headers.
+    Innermost, so that these responses too have an id, a log line and the security headers.
 
     Starlette's own place for such errors is outside of all other middleware.
     """
@@ -127,7 +127,7 @@ class UnexpectedErrorMiddleware:
         except (Exception, asyncio.CancelledError) as error:
             if has_started:  # too late for another answer; the server closes the connection
                 raise
-            # Only a server whose time to drain is over cancels a request; once the client knows, nothing is left to do.
+            # Requests are cancelled only by a server whose drain has timed out.
             cause = ShuttingDownError() if isinstance(error, asyncio.CancelledError) else error
             await error_response(scope, cause)(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""What is known of one request while it is served: its id, and what it cost. It ends in the log and the metrics."""
+"""The record of one request: its id, tokens and times, for the log and the metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY = "record"
 
 
 class Cost(Protocol):
-    """What every result of an engine says of its making."""
+    """The tokens and times of an engine's result."""
 
     @property
     def num_input_tokens(self) -> int: ...
@@ -28,7 +28,7 @@ class Cost(Protocol):
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request's identity and cost. Never its text, and never a key.
+    """One request's id, tokens and times. Never its text, and never a key.
 
     `queue_seconds` and `inference_seconds` are the longest of its sentences or inputs, which run side by
     side.
@@ -42,19 +42,19 @@ class RequestRecord:
     inference_seconds: float = 0.0
 
     def add(self, cost: Cost, hypotheses: Sequence[Hypothesis] = ()) -> None:
-        """Count one sentence, or one input, and what was written for it."""
+        """Add the tokens and times of one sentence, or one input, and the tokens of its outputs."""
         self.num_input_tokens += cost.num_input_tokens
         self.num_output_tokens += sum(len(hypothesis.token_ids) for hypothesis in hypotheses)
         self.add_times(cost.queue_seconds, cost.inference_seconds)
 
     def add_times(self, queue_seconds: float, inference_seconds: float) -> None:
-        """Take note of how long one of those that run side by side has waited and run."""
+        """Note the times of one of the sentences or inputs that run side by side."""
         self.queue_seconds = max(self.queue_seconds, queue_seconds)
         self.inference_seconds = max(self.inference_seconds, inference_seconds)
 
 
 def attach_record(scope: Scope, record: RequestRecord) -> None:
-    """Tie `record` to the request of `scope`."""
+    """Store `record` in the request of `scope`."""
     scope.setdefault("state", {})[_KEY] = record
 
 

@@ -1,4 +1,4 @@
-"""Vectors to JSON bytes, straight from the arrays: as lists of numbers they would cost more than the model.
+"""Vectors to JSON bytes, directly from the arrays: as Python lists they would take longer than the model.
 
 Numbers are written with as many digits as a float32 needs to come back the same.
 """
@@ -31,7 +31,7 @@ def to_base64(vector: NDArray[np.float32]) -> str:
 
 
 async def list_to_json(vectors: Sequence[NDArray[np.float32]]) -> bytes:
-    """A JSON list of arrays. Long ones are written a piece at a time, and others have their turn in between."""
+    """A JSON list of arrays. Long lists are serialised in chunks, and the event loop can run other tasks in between."""
     pieces: list[bytes] = []
     num_values = 0
     for vector in vectors:
@@ -47,5 +47,5 @@ async def list_to_json(vectors: Sequence[NDArray[np.float32]]) -> bytes:
 
 
 def json_response(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """200 with `body`, which is JSON already."""
+    """200 with the JSON `body`."""
     return Response(body, headers=headers, media_type=JSON)

@@ -1,7 +1,7 @@
 """The fields of a request, however it was written: JSON, urlencoded form, multipart form, or query string.
 
 LibreTranslate's clients use all four; deep-translator sends a POST whose query string has everything and whose body
-is empty. Fields that nobody knows and explicit nulls are no errors: they are as good as absent.
+is empty. Unknown fields and explicit nulls are ignored.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 
 
 class WireModel(BaseModel):
-    """Fields that nobody knows are ignored, as the clients of these protocols expect."""
+    """Unknown fields are ignored, as the clients of these protocols expect."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Is every model alive? Asked by running each one, because a dead worker behind a healthy answer helps nobody."""
+"""Health of the models, checked by running a minimal request on each."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class HealthCheck:
         self._finished = 0.0
 
     async def check(self, registry: ModelRegistry) -> dict[str, str]:
-        """How each model is, by name: "ok" or "busy". UnhealthyError when one is neither."""
+        """The state of each model by name, "ok" or "busy"; UnhealthyError when one is neither."""
         if self._running is None or (self._running.done() and time.monotonic() - self._finished > _REUSE_SECONDS):
             self._running = asyncio.create_task(self._check_all(registry.models))
-        # Shielded: several clients wait for the same check, and one that leaves must not end it for the others.
+        # Shielded: several clients wait for one check, and a disconnect must not cancel it for the others.
         models = await asyncio.shield(self._running)
         if set(models.values()) - {_OK, _BUSY}:
             raise UnhealthyError("unhealthy", models)
         return models
 
     async def close(self) -> None:
-        """End a check that nobody waits for any more."""
+        """Cancel a check that no client waits for."""
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait({self._running})
@@ -51,14 +51,14 @@ class HealthCheck:
         return {model.name: state for model, state in zip(models, states, strict=True)}
 
     async def _state(self, model: LoadedModel) -> str:
-        """A model that is too busy for one more request is healthy as long as its loop goes on stepping."""
+        """A model whose queue is full is healthy as long as its engine makes steps."""
         steps_before = model.engine.stats().steps
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await model.probe(started + self._timeout_seconds)
         except OverloadedError:
-            # The line is full, so there are steps to be seen within the time of the check, if the loop lives.
+            # The queue is full, so a live engine makes steps within the timeout of the check.
             await asyncio.sleep(self._timeout_seconds / 10)
             return self._busy_or(model, steps_before, "its queue is full and its engine makes no progress")
         except (DeadlineError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Prometheus metrics, in a registry of each app's own, so that two apps in one process do not meet."""
+"""Prometheus metrics, in one registry for each app, so that two apps in one process do not mix."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class MetricsObserver:
 
 
 class _EngineCollector(Collector):
-    """Gauges that an engine knows at any moment, so nothing has to be updated as it runs."""
+    """Gauges that are read from the engines when they are rendered."""
 
     _GAUGES = (
         ("waiting_requests", "Sentences that wait for their model."),

@@ -1,4 +1,4 @@
-"""The pages for people: GET / and GET /docs. Neither needs anything from another host."""
+"""The web pages: GET / and GET /docs. Neither loads anything from another host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False)
 # A browser asks whether a file has changed each time: the modules of two releases do not go together.
 _ALWAYS_ASK = {"Cache-Control": "no-cache"}
 _STATIC = Path(str(resources.files("service"))) / "static"
-# The package carries Swagger UI's files; its own factory would add routes and a ReDoc page that we do not want.
+# The package has Swagger UI's files; its own factory would add routes and a ReDoc page.
 _SWAGGER_UI = Path(fastapi_offline.__file__).parent / "static"
 
 

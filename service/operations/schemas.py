@@ -40,7 +40,7 @@ class LimitsInfo(WireModel):
 
 
 def _schema(task: TaskModels) -> type[ModelInfo]:
-    """What GET /info says of a model of `task`: its head's fields, and those that other heads add to every model."""
+    """What GET /info has for a model of `task`: its head's fields, and those that other heads add to every model."""
     bases: Any = (task.info_schema, *(companions.info_schema for companions in COMPANIONS))
     return cast(
         "type[ModelInfo]", create_model(task.info_schema.__name__, __doc__=task.info_schema.__doc__, __base__=bases)

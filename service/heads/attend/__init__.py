@@ -1,1 +1,1 @@
-"""What a model looks at, as numbers, pictures and a page: everything of POST /attention above the engine."""
+"""POST /attention: attention maps as numbers, pictures and a page."""

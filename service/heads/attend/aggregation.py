@@ -47,7 +47,7 @@ def rollout(layers: Mapping[int, Map], wanted: Sequence[int]) -> dict[int, Map]:
 
 
 def row_fault(weights: Map) -> str | None:
-    """What is wrong with maps (...,Q,K) whose rows should be shares of a whole; None where nothing is."""
+    """What is wrong with maps (...,Q,K) whose rows should sum to one; None where nothing is."""
     if not np.isfinite(weights).all():
         return "a weight is not a finite number"
     if weights.size and weights.min() < -_ROW_TOLERANCE:

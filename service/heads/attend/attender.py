@@ -64,7 +64,7 @@ class _Look:
 
 
 class Attender:
-    """Looks into models."""
+    """Computes the attention maps that tasks ask for."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Attender:
         )
         read = Sequences(source=source)
         self._check(task, look, read)
-        # A model that knows no token types is not given any, although its tokenizer may count them.
+        # A model without token types gets none, although its tokenizer may give them.
         return await self._report(
             task, look, read, record, token_types=types if look.support.config.num_token_types > 1 else None
         )
@@ -225,7 +225,7 @@ class Attender:
         token_types: tuple[int, ...] | None = None,
         backward: str | None = None,
     ) -> AttentionReport:
-        """Look at what was `read`; `backward` is the language of the source, for the opposite translation."""
+        """The report on what was `read`; `backward` is the language of the source, for the opposite translation."""
         layers = look.selection.needed_layers() | ({look.setting.layer} if look.setting is not None else set())
         requests = [
             AttentionRequest(

@@ -1,4 +1,4 @@
-"""The head that shows what the models of the others look at."""
+"""The head that gives the attention maps of the other heads' models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INLINE_VALUES = 10_000
 
 
 class AttentionInfo(WireModel):
-    """What can be shown of a loaded model."""
+    """The attention maps that a loaded model has."""
 
     attention: list[Kind] = Field(description="What POST /attention shows of it; nothing without an attention graph.")
 
@@ -39,7 +39,7 @@ def _info(model: LoadedModel) -> Mapping[str, Any]:
 
 @asynccontextmanager
 async def _build(context: Context) -> AsyncIterator[tuple[object, ...]]:
-    # One thread, because matplotlib is not made for several.
+    # One thread, because matplotlib is not thread-safe.
     rendering = WorkerPool(
         1, name="drawing", inline_size=_INLINE_VALUES, max_waiting=context.settings.max_waiting_answers
     )

@@ -38,7 +38,7 @@ def to_html(report: AttentionReport) -> bytes:
     values["maps"] = {maps.kind: _entry(maps) for maps in report.maps}
     if report.norms is not None:
         values["norms"] = {maps.kind: _entry(maps) for maps in report.norms}
-    # "<" is the only way out of a script element; in JSON it stands in strings alone, which can spell it otherwise.
+    # Only "<" can end a script element; in JSON it occurs in strings alone, where it can be escaped.
     data = orjson.dumps(values).decode().replace("<", "\\u003c")
     page = _page()
     return f"{page.before_data}{data}{page.after_data}".encode()

@@ -17,7 +17,7 @@ def load_attention(loading: Loading) -> AttentionSupport | None:
         return None
     backend = open_backend(_backend, loading, "fp32")
     limits = LineLimits(
-        # One input runs at a time, so what it may have is the model's business and not a batch's.
+        # One input runs at a time, so the limit is that of the model and not of a batch.
         max_batch_tokens=backend.max_source_tokens + backend.max_target_tokens,
         max_waiting_requests=settings.max_waiting_requests,
         max_waiting_tokens=settings.max_waiting_tokens,
@@ -29,5 +29,5 @@ def load_attention(loading: Loading) -> AttentionSupport | None:
 
 
 def _backend(bundle: Bundle, precision: str, device: str, num_threads: int) -> OnnxAttentionBackend:
-    """The graph has one precision, and runs on the processor."""
+    """The graph has one precision, and runs on the CPU."""
     return OnnxAttentionBackend(bundle, num_threads)

@@ -131,7 +131,7 @@ def draw(report: AttentionReport, picture_format: PictureFormat) -> bytes:
         _draw_blocks(figure, layout, report, groups, _drawable)
         figure.savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
-    # The reader's fonts have characters that matplotlib's has not: it writes numbers, which then become the labels.
+    # matplotlib's font lacks characters that a viewer's has: it writes numbers, which are then replaced by the labels.
     labels: list[str] = []
 
     def number(label: str) -> str:
@@ -170,7 +170,7 @@ def _draw_blocks(
     groups: Sequence[KindMaps],
     write: Callable[[str], str],
 ) -> None:
-    """All panels stand in one pair of axes, in inches: axes of their own, with ticks, take twice as long."""
+    """All panels share one pair of axes, in inches: separate axes, with ticks, take twice as long."""
     width, height = layout.size()
     largest = max((float(maps.weights.max(initial=0.0)) for maps in groups), default=0.0) or 1.0
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(0.0, width), ylim=(0.0, height))
@@ -209,7 +209,7 @@ def _write_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str], left:
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    # Tokens are no formulas, even those with two dollar signs.
+    # A token with two dollar signs is not a formula.
     axes.text(x, y, text, parse_math=False, **{"fontsize": _FONT_SIZE} | style)
 
 
@@ -219,7 +219,7 @@ def _title(report: AttentionReport, maps: KindMaps, layer: int, head: int) -> st
 
 
 def _label(text: str) -> str:
-    """What stands beside an axis: without what cannot be seen, and cut where it is long."""
+    """The label of a token: without invisible characters, truncated where it is long."""
     shown = "".join(
         _escaped(character) if unicodedata.category(character)[0] in "CZ" and character != " " else character
         for character in text

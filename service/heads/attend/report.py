@@ -24,7 +24,7 @@ AXES: dict[Kind, tuple[Axis, Axis]] = {
     "decoder": ("target", "target"),
     "cross": ("target", "source"),
 }
-"""Whose tokens the queries (rows) and the keys (columns) of a kind are."""
+"""The sequences of the queries (rows) and the keys (columns) of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class KindMaps:
 
 @dataclass(frozen=True, slots=True)
 class AttentionReport:
-    """What a model looked at.
+    """The attention of a model for one input.
 
     `source` and `target` are the axes: what the encoder and what the decoder read, tokens or words. `predictions` has
     for each row of the target what the model chose, or was made to choose, after reading it, None where that is not
@@ -84,7 +84,7 @@ class Sequences:
 
 
 def check_result(result: AttentionResult, sequences: Sequences, selection: Selection) -> None:
-    """ModelOutputError where the engine's maps are not of these tokens, or their rows no shares of a whole."""
+    """ModelOutputError where the engine's maps are not of these tokens, or their rows do not sum to one."""
     lengths = sequences.lengths()
     for kind in selection.kinds:
         shape = tuple(lengths[axis] for axis in AXES[kind])
@@ -93,7 +93,7 @@ def check_result(result: AttentionResult, sequences: Sequences, selection: Selec
 
 
 def check_maps(name: str, heads: NDArray[np.float32], shape: tuple[int, ...]) -> None:
-    """ModelOutputError for maps (H,Q,K) that have not the `shape` (Q,K), or rows that are no shares of a whole."""
+    """ModelOutputError for maps (H,Q,K) that have not the `shape` (Q,K), or rows that do not sum to one."""
     if heads.shape[1:] != shape:
         raise ModelOutputError(f"{name} has the shape {heads.shape[1:]}, not {shape}")
     if (fault := row_fault(heads)) is not None:
@@ -108,7 +108,7 @@ def build_report(
     result: AttentionResult,
     alignment: WordAlignment | None,
 ) -> AttentionReport:
-    """The selected maps, aggregated, of tokens or of words. ModelOutputError for maps that cannot be right."""
+    """The selected maps, aggregated, of tokens or of words. ModelOutputError for invalid maps."""
     check_result(result, sequences, selection)
     groups: dict[Axis, WordGroups] = {}
     source, target, predictions = sequences.source, sequences.target, sequences.predictions

@@ -1,4 +1,4 @@
-"""POST /attention, a protocol of our own: what a model looks at."""
+"""POST /attention, a protocol of our own: attention maps."""
 
 from __future__ import annotations
 

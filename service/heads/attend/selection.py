@@ -1,4 +1,4 @@
-"""Which maps a request is for, and whether their numbers are few enough: all before any of them is computed."""
+"""Which maps a request selects, and the limits on their size, checked before they are computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from service.heads.attend.support import AttentionSupport
 KindChoice = Literal["encoder", "decoder", "cross", "all"]
 
 _TELLING: tuple[Kind, ...] = ("cross", "encoder", "decoder")
-"""What is shown of a model where nobody says what to show: the first of these that it has."""
+"""The default kind: the first of these that the model has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a request says about the maps it wants; None leaves it to the model."""
+    """The selection of a request; None is the default of the model."""
 
     kind: KindChoice | None = None
     layers: tuple[int, ...] | None = None
@@ -141,7 +141,7 @@ class Outline:
         return total * (2 if self.selection.norms else 1)
 
     def __str__(self) -> str:
-        """The sum as people write it."""
+        """The product, for messages."""
         parts = []
         for kind, layers in self.selection.layers.items():
             queries, keys = (len(labels) for labels in self.labels(kind))
@@ -150,7 +150,7 @@ class Outline:
 
 
 def check_num_values(outline: Outline, limit: int) -> None:
-    """InputError with the numbers for an answer that would hold too many."""
+    """InputError for an answer with too many numbers."""
     if (num_values := outline.num_values()) > limit:
         raise InputError(
             f"the maps would hold {num_values} numbers ({outline}), allowed: {limit}. Ask for fewer layers or heads, "
@@ -160,6 +160,6 @@ def check_num_values(outline: Outline, limit: int) -> None:
 
 
 def check_num_tokens(name: str, num_tokens: int, limit: int) -> None:
-    """InputError with the numbers for a sequence that is too long."""
+    """InputError for a sequence that is too long."""
     if num_tokens > limit:
         raise InputError(f"`{name}` has {num_tokens} tokens, special ones included, allowed: {limit}", parameter=name)

@@ -1,4 +1,4 @@
-"""What a loaded model needs so that its attention can be asked for."""
+"""What a model needs beside its own engine for its attention maps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AttentionSupport:
 
 
 class NoAttentionError(NotFoundError):
-    """The model is loaded, but cannot show its attention."""
+    """The model has no attention graph."""
 
     def __init__(self, model_name: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What POST /attention is asked to look at, and what of it to show."""
+"""The tasks of POST /attention: an input, and the selection of its maps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EncoderInput:
 
 @dataclass(frozen=True, slots=True)
 class DecoderInput:
-    """A prompt, and how many tokens the model may go on with."""
+    """A prompt, and the most tokens of its continuation."""
 
     prompt: str
     max_new_tokens: int = 0
@@ -42,7 +42,7 @@ class DecoderInput:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTask:
-    """What to look at, and what of it to show.
+    """An input, and the selection of its maps.
 
     `registry` is the snapshot that the request began with. `check` refuses what the wanted format has no
     room for. `deadline` is on `time.monotonic()`'s clock.

@@ -52,7 +52,7 @@ class TokenSequence:
 
 
 def special_token(tokenizer: Tokenizer, token_id: int) -> Token:
-    """A token that stands beside the text."""
+    """A special token, which has no place in the text."""
     return Token(token_id, tokenizer.token(token_id), special=True)
 
 
@@ -135,7 +135,7 @@ class WordGroups:
 
 
 def group_words(sequence: TokenSequence) -> WordGroups:
-    """Neighbouring tokens that begin in the same word of the text make that word; a special token is one by itself."""
+    """Adjacent tokens that begin in the same word of the text make that word; a special token is one by itself."""
     words = [find_words(text) for text in sequence.texts]
     keyed = [(_word_of(sequence, number, words), number) for number in range(len(sequence))]
     groups = [tuple(number for _, number in run) for _, run in itertools.groupby(keyed, key=lambda pair: pair[0])]

@@ -71,7 +71,7 @@ def choose_setting(wishes: AlignmentWishes, support: AttentionSupport, model_nam
         layer, shifted = default.layer, default.shifted
         head = default.head if default.head is not None else "max" if default.aggregate == "max" else "mean"
     if wishes.layer is not None:
-        # A head that is good in one layer says nothing about the one with its number in another.
+        # The head that aligns best in one layer need not do so in another.
         layer, head = wishes.layer, head if wishes.layer == layer else "mean"
     head = wishes.head if wishes.head is not None else head
     shifted = wishes.shifted if wishes.shifted is not None else shifted

@@ -41,7 +41,7 @@ class EmbeddingTask:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """The vectors of a task, in the order of its inputs, and what they cost.
+    """The vectors of a task, in the order of its inputs, and the time and tokens they took.
 
     `vectors` holds (E,) for each input, or (S, E) where the task wants tokens; E is the task's `dimensions` or the
     model's.
@@ -57,14 +57,14 @@ class Embeddings:
 
 
 class Embedder:
-    """Embeds what tasks ask for."""
+    """Computes the vectors that tasks ask for."""
 
     def __init__(self, pool: WorkerPool, max_values: int) -> None:
         self._pool = pool
         self._max_values = max_values
 
     async def embed(self, task: EmbeddingTask, record: RequestRecord) -> Embeddings:
-        """The vectors of all inputs; what they cost is added to `record`.
+        """The vectors of all inputs; their time and tokens are added to `record`.
 
         Raises InputError for what the model cannot take, ModelOutputError, or what the engine raises. Cancelling stops
         the work in the engine.

@@ -17,7 +17,7 @@ MIN_COSINE = 0.99
 
 _BATCH_TOKENS: dict[Device, int] = {"cpu": 512, "cuda": 16_384}
 _OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 16, "cuda": 1024}
-"""docs/decisions/0041-embedding-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
+"""docs/decisions/0041-embedding-batches.md: measured on a CPU; on a GPU a batch is dominated by kernel launches."""
 
 
 def load_embedding(loading: Loading) -> EmbeddingModel:
@@ -51,7 +51,7 @@ def load_embedding(loading: Loading) -> EmbeddingModel:
 
 
 def embedding_limits(settings: Settings, device: Device, max_input_tokens: int, name: str) -> EmbeddingLimits:
-    """The limits of an engine on `device`; StartupError when the longest input could be admitted and then never run."""
+    """The limits of an engine on `device`; StartupError where the longest input does not fit a batch."""
     limits = EmbeddingLimits(
         max_batch_tokens=settings.max_embedding_batch_tokens or max(_BATCH_TOKENS[device], max_input_tokens),
         max_waiting_requests=settings.max_waiting_requests,

@@ -84,7 +84,7 @@ def _task(
 
 
 async def run_task(request: Request, task: EmbeddingTask, context: Context, record: RequestRecord) -> Embeddings:
-    """The vectors, unless the client leaves or the time is over before."""
+    """The vectors; cancelled on timeout or when the client disconnects."""
     return await run_for_client(
         request,
         context.of(Embedder).embed(task, record),
@@ -98,7 +98,7 @@ def _timings(embeddings: Embeddings, record: RequestRecord) -> dict[str, str]:
 
 
 def timing_headers(embeddings: Embeddings, total_seconds: float) -> dict[str, str]:
-    """What TEI's clients read: counts, and whole milliseconds."""
+    """The headers of TEI: counts, and times in whole milliseconds."""
     seconds = {
         "x-total-time": total_seconds,
         "x-tokenization-time": embeddings.tokenization_seconds,

@@ -1,1 +1,1 @@
-"""From prompts to texts: tokens become text as they come, and stop where the client says. Knows no HTTP."""
+"""From prompts to texts, whole or streamed, with stop sequences, in the protocols of TGI and OpenAI."""

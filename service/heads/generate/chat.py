@@ -53,7 +53,7 @@ class ChatTemplate:
         contents = [message["content"] for message in messages]
         if not any(self._spellings.search(content) for content in contents):
             text = self._render(messages)
-            # Of a list, because encoding a single text would stop all other threads for as long as it takes.
+            # As a list, because encoding a single text does not release the GIL.
             (ids,) = self._reader.encode_batch([text])
         else:
             text, ids = self._render_apart(messages, contents)
@@ -92,7 +92,7 @@ class ChatTemplate:
                 **self._model.special_tokens,
             )
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
-            # A template is a program of its author's, and messages are what it runs on.
+            # A template is a program, which may fail on any message.
             raise InputError(
                 f"the chat template of the model {self._model.name} refuses these messages: {error}",
                 parameter=_PARAMETER,

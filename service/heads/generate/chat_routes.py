@@ -32,7 +32,7 @@ from service.http.sizes import check_total
 router = APIRouter(tags=["openai"])
 
 _ALLOWED = {"tool_choice": "none", "function_call": "none", "response_format": {"type": "text"}}
-"""Values that ask for no more than is done anyway."""
+"""Values that ask for the default behaviour."""
 
 
 @router.post(
@@ -48,7 +48,7 @@ async def chat_completions(request: Request, fields: FieldsDep, context: Context
     task = await _task(options, model, context, record)
     num_top = (options.top_logprobs or 0) if options.logprobs else None
     if options.stream:
-        # Admitted before the answer begins, so that a client hears of a full line by its status.
+        # Admitted before the answer begins, so that a full queue is answered with its own status.
         (streams,) = await context.of(TextGenerator).open(model, [task], record)
         return EventStream(
             _chunks(streams, options, Envelope("chat.completion.chunk", model.name, "chatcmpl"), num_top, record),
@@ -115,7 +115,7 @@ def _message(given: Any) -> ChatMessage:
 
 
 def _check_supported(options: ChatRequest) -> None:
-    """InputError for what templates and models here know nothing of."""
+    """InputError for features that are not supported."""
     for name in ("tools", "tool_choice", "functions", "function_call", "response_format"):
         value = getattr(options, name)
         if value and value != _ALLOWED.get(name):

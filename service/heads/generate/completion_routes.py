@@ -46,7 +46,7 @@ async def completions(request: Request, fields: FieldsDep, context: ContextDep, 
     tasks = await _tasks(fields, options, model, context, record)
     envelope = Envelope("text_completion", model.name, "cmpl")
     if options.stream:
-        # Admitted before the answer begins, so that a client hears of a full line by its status.
+        # Admitted before the answer begins, so that a full queue is answered with its own status.
         opened = await context.of(TextGenerator).open(model, tasks, record)
         streams = [stream for of_task in opened for stream in of_task]
         return EventStream(

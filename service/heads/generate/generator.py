@@ -1,4 +1,4 @@
-"""Continuations of prompts: admits them, reads them to their ends or hands them on as they grow, and ranks them."""
+"""Continuations of prompts: admission, collection or streaming, and ranking."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TextGenerator:
-    """Continues texts. What it makes of a model, it keeps as long as the model lives."""
+    """Continues texts. Token bytes and templates of a model are cached as long as the model lives."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -135,7 +135,7 @@ async def close_all(streams: Sequence[TextStream]) -> None:
 
 
 async def merge(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, TextToken]]:
-    """The tokens of all streams as they come, each with the number of its stream; closes the streams at the end.
+    """The tokens of all streams as they are generated, each with the number of its stream.
 
     At most one token of each is taken before the reader asks for it.
     """

@@ -47,7 +47,7 @@ def _server_info(model: GenerationModel, settings: Settings) -> Mapping[str, Any
 async def _build(context: Context) -> AsyncIterator[tuple[object, ...]]:
     generator = TextGenerator(context.tokenization)
     for model in context.registry.of_kind(GenerationModel):
-        generator.template(model)  # one that cannot be read is a fault at the start and not in the midst of a request
+        generator.template(model)  # an invalid one stops the start and not a request
     yield (generator,)
 
 

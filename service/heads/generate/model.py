@@ -11,7 +11,7 @@ from service.models.base import LoadedModel, RequestEngine
 
 
 class TokenStream(Protocol):
-    """The tokens of one request as they come; see `service.engine.decode.stream`."""
+    """The tokens of one request as they are generated; see `service.engine.decode.stream`."""
 
     queue_seconds: float | None
     prompt_log_probs: tuple[PromptToken, ...] | None
@@ -19,12 +19,12 @@ class TokenStream(Protocol):
     def __aiter__(self) -> TokenStream: ...
     async def __anext__(self) -> TokenEvent: ...
     async def aclose(self) -> None:
-        """Stop: what the request took is free at the engine's next step."""
+        """Cancel the request; its rows are freed at the engine's next step."""
         ...
 
 
 class TokenEngine(RequestEngine[DecodingRequest, Result], Protocol):
-    """An engine that continues prompts, one token after the other."""
+    """An engine that streams the continuations of prompts, token by token."""
 
     async def open(self, request: DecodingRequest) -> TokenStream:
         """The tokens of a request that has been admitted."""
@@ -52,7 +52,7 @@ class GenerationModel(LoadedModel):
 
     @property
     def max_input_length(self) -> int:
-        """One position is for what is generated."""
+        """One position less than the context, for a generated token."""
         return self.max_total_tokens - 1
 
     async def probe(self, deadline: float) -> None:

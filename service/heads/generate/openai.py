@@ -1,4 +1,4 @@
-"""Continuations in the words of OpenAI's protocols."""
+"""Continuations as answers of OpenAI's protocols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def finish_reason(reason: FinishReason | None) -> str | None:
-    """OpenAI's word for it: a text that came to its end has stopped, whatever it was that ended it."""
+    """OpenAI's finish reason: "length", or "stop" for an end token and a stop sequence alike."""
     return reason if reason is None or reason == "length" else "stop"
 
 
@@ -60,7 +60,7 @@ def completion_logprobs(
     offsets: list[int] = []
     if echoed is not None:
         listed += scored
-        # What the tokens spell may differ from what the client wrote, by a space at its beginning for instance.
+        # The text of the tokens may differ from that of the client, by a space at its beginning for instance.
         offsets += [min(token.offset, len(echoed.text)) for token in scored]
     listed += tokens
     offsets += [start + token.offset for token in tokens]

@@ -1,4 +1,4 @@
-"""The chunks of a streamed answer in the words of OpenAI's protocols: each choice writes its own."""
+"""The chunks of a streamed answer in OpenAI's protocols, for each choice."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class CompletionWriter:
         self._is_finished = False
 
     def write(self, token: TextToken) -> Json | None:
-        """What a token brings; None where that is nothing yet."""
+        """The chunk for a token; None where there is no text yet."""
         ready = self._pending.take(token)
         self._is_finished = token.finish_reason is not None
         brings = token.text or self._is_finished or (self._echoes and self._is_first)
         return self._part(token.text, ready, token.finish_reason) if brings else None
 
     def finish(self) -> Json | None:
-        """The end of a choice to which no token has brought it, since only its prompt was asked for."""
+        """The last chunk of a choice without tokens, of which only the prompt was asked for."""
         return None if self._is_finished else self._part("", [], self._stream.finish_reason)
 
     def _part(self, text: str, tokens: list[TextToken], reason: FinishReason | None) -> Json:
@@ -78,7 +78,7 @@ class CompletionWriter:
 
 
 class ChatWriter:
-    """Writes one choice of /v1/chat/completions: who speaks, then the text, then why it ended."""
+    """Writes one choice of /v1/chat/completions: the role, then the text, then the finish reason."""
 
     def __init__(self, index: int, num_logprobs: int | None) -> None:
         self._index = index
@@ -87,7 +87,7 @@ class ChatWriter:
         self._is_first = True
 
     def write(self, token: TextToken) -> Iterator[Json]:
-        """What a token brings: no part, one or more."""
+        """The chunks for a token: none, one or more."""
         ready = self._pending.take(token)
         if self._is_first:
             self._is_first = False

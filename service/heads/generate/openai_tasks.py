@@ -1,4 +1,4 @@
-"""What a request in OpenAI's protocols asks of the model."""
+"""Requests of OpenAI's protocols as generation tasks."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TokenPieces:
         self._tokenizer = tokenizer
         self._is_byte_level = "ByteLevel" in tokenizer.decoder_kinds
         self._has_byte_tokens = "ByteFallback" in tokenizer.decoder_kinds
-        # Every token of every stream asks for these, and a text has few different pairs of neighbours.
+        # Needed for every token of every stream, and a text has few different pairs of adjacent tokens.
         self.piece = lru_cache(_MAX_REMEMBERED)(self._piece)
         """The bytes that a token adds to a text, whose last plain token, or None, is the second argument.
 
@@ -80,7 +80,7 @@ class TokenPieces:
         return self._tokenizer.decode([previous, token_id])[len(before) :].encode()
 
     def surface(self, token_id: int, previous: int | None) -> bytes:
-        """The same for people to read: special tokens are spelled out."""
+        """The same with special tokens spelled out."""
         return self.name(token_id).encode() if self.is_special(token_id) else self.piece(token_id, previous)
 
     def _fallback_byte(self, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Prompts to token ids, and what the context leaves for their continuations."""
+"""Prompts to token ids, and the room in the context for their continuations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.heads.generate.model import GenerationModel
 from service.heads.generate.tasks import Prompt
 from service.models.tokenization import MAX_CHARACTERS_PER_TOKEN, Input, check_ids
 
-_SEED_BITS = 53  # as many as a reader of JSON is sure to keep
+_SEED_BITS = 53  # exact in JSON readers that use doubles
 
 
 def encode_prompts(
@@ -43,7 +43,7 @@ def encode_prompts(
 
 
 def check_prompt_length(ids: Sequence[int], model: GenerationModel, parameter: str) -> None:
-    """EmptyInputError, or InputError with the numbers, for what cannot be continued."""
+    """EmptyInputError, or InputError for a prompt that is too long."""
     if not ids:
         raise EmptyInputError(parameter)
     if len(ids) >= model.max_total_tokens:
@@ -81,12 +81,12 @@ def room_for(
 
 
 def new_seed() -> int:
-    """A seed for a request that has none, so that the client can be told it and ask for the same again."""
+    """A seed for a request without one, which the answer names so that it can be reproduced."""
     return secrets.randbits(_SEED_BITS)
 
 
 def _bounded(text: str, model: GenerationModel, parameter: str) -> str:
-    """`text`, unless it is too long however it is cut into tokens, which would take its time."""
+    """`text`, unless it is too long for any tokenization, which is then not computed."""
     limit = model.max_total_tokens * MAX_CHARACTERS_PER_TOKEN
     if len(text) > limit:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a request says of the choice of tokens, as the engine wants it."""
+"""The sampling parameters of a request as the engine's options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.errors import InputError, TokenIdError, shown
 from service.heads.generate.model import GenerationModel
 
 _LOWEST_TEMPERATURE = 1e-3
-"""Below it the likeliest token is as good as certain, and logits that are divided by it may overflow."""
+"""Below it sampling is greedy in effect, and the division of logits may overflow."""
 _STRONGEST_BIAS = 100.0
 _LONGEST_ID = 20  # digits
 

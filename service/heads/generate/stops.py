@@ -1,4 +1,4 @@
-"""Stop sequences in a text that comes in parts."""
+"""Stop sequences in a streamed text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StopMatcher:
         self.is_found = False
 
     def push(self, text: str) -> str:
-        """The part of what has come so far that is certain to belong to the text; "" after its end."""
+        """The part of the text so far that no stop sequence can still take; "" after its end."""
         if self.is_found or not self._scanners:
             return "" if self.is_found else text
         for place, character in enumerate(text):
@@ -60,6 +60,6 @@ class StopMatcher:
         return whole[: len(whole) - num_held]
 
     def flush(self) -> str:
-        """What was held back, when nothing more comes."""
+        """The part that was held back, at the end of the text."""
         held, self._held = self._held, ""
         return held

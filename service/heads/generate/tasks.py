@@ -1,4 +1,4 @@
-"""What is asked of a model that continues texts, whatever the protocol that it was asked in."""
+"""Generation tasks, independent of the protocol."""
 
 from __future__ import annotations
 

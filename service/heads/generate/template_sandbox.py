@@ -1,4 +1,4 @@
-"""Where chat templates run: Jinja's sandbox, with an end.
+"""The sandbox of chat templates: Jinja's, with limits of time and size.
 
 Jinja bounds neither the time of a template nor the length of its text: loops within loops over the messages of a client
 take as long as they take. Here each turn of a loop and each call looks at the time, and texts stop growing.
@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 MAX_SECONDS = 1.0
-"""Of the processor's time, so that a busy machine refuses nothing."""
+"""Of CPU time, so that the limit does not depend on other load."""
 MAX_CHARACTERS = 4_000_000
 _LARGEST_EXPONENT = 64
 
@@ -28,7 +28,7 @@ _deadline: ContextVar[float] = ContextVar("deadline")
 
 
 class TemplateLimitError(TemplateError):
-    """The template does more than it may."""
+    """The template exceeds a limit."""
 
 
 def render(template: Template, **variables: Any) -> str:

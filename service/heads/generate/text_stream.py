@@ -1,4 +1,4 @@
-"""The text of one continuation as it grows: tokens in, increments of text out, and an end at a stop sequence."""
+"""The text of one streamed continuation: tokens to increments of text, up to a stop sequence."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class TextStream:
         return token
 
     async def aclose(self) -> None:
-        """Stop, wherever it stands. May be called again."""
+        """Cancel what is left. May be called again."""
         await self._stream.aclose()
         queue_seconds = self._stream.queue_seconds or 0.0
         if not self._is_closed:

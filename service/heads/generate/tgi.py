@@ -1,4 +1,4 @@
-"""Continuations in the words of TGI's protocol."""
+"""Continuations as answers of TGI's protocol."""
 
 from __future__ import annotations
 

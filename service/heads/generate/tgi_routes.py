@@ -163,7 +163,7 @@ def _check_beam(parameters: GenerateParameters, model: GenerationModel, *, is_st
 
 
 async def _stream(job: _Job, context: Context, record: RequestRecord) -> EventStream:
-    # Admitted before the answer begins, so that a client hears of a full line by its status.
+    # Admitted before the answer begins, so that a full queue is answered with its own status.
     ((stream,),) = await context.of(TextGenerator).open(job.model, [job.task], record)
     return EventStream(
         _events(stream, job),

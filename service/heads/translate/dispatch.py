@@ -1,8 +1,8 @@
 """Feeds the sentences of one HTTP request to an engine a chunk at a time.
 
-A whole book must not fill the waiting line for everybody, nor be refused because it is longer than the line. So only
-two chunks of a request are in the engine at a time. The first chunk decides: if the engine is too full for it, the
-client hears so. Once it is in, the request is accepted, and its other chunks wait for room until its deadline.
+A long text must neither fill the queue, which all requests share, nor be refused because it does not fit the queue at
+once. So at most two chunks of a request are in the engine at a time. If the queue has no room for the first one, the
+request is refused. Otherwise it is accepted, and its other chunks wait for room until its deadline.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def _run_chunk(engine: TranslationEngine, chunk: Sequence[DecodingRequest]
         except OverloadedError as error:
             if not patient:
                 raise
-            # Spread the retries, or all that wait would come back in the same instant.
+            # Jitter, so that waiting requests do not retry at the same time.
             await asyncio.sleep(min(error.retry_after_seconds, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0))
 
 

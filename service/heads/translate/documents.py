@@ -1,4 +1,4 @@
-"""Translates whole files: a process of their own reads and writes them, and the sentences go to the model."""
+"""Translation of whole files: each is read and written by a separate process, its sentences are translated here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_TEXTS = 100_000
 
 
 class DocumentTranslator:
-    """A few files at a time, and a few more that wait. For use on one event loop."""
+    """Translates some files at a time, while some more are queued. For use on one event loop."""
 
     def __init__(self, translator: Translator, settings: Settings) -> None:
         self._translator = translator
@@ -34,7 +34,7 @@ class DocumentTranslator:
         self._num_files = 0
 
     def start(self) -> None:
-        """Begin to start the processes that read files."""
+        """Start the processes that read files, in the background."""
         self._pool.start()
 
     async def translate(
@@ -56,7 +56,7 @@ class DocumentTranslator:
             self._num_files -= 1
 
     async def _translate(self, texts: list[str], task: TranslationTask, record: RequestRecord) -> list[str]:
-        # A heading alone says little of its language; the whole file says it for all its parts.
+        # Detected from the whole file, since a heading alone is too short.
         source = task.source
         if source == AUTO:
             source = await self._translator.detect_source("\n".join(texts), task.registry)

@@ -1,4 +1,4 @@
-"""The fields that LibreTranslate's paths share, checked in the words that its clients know."""
+"""The fields that LibreTranslate's paths share, with the messages of its protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /translate_file, LibreTranslate's protocol, and the download of what came of it."""
+"""POST /translate_file, LibreTranslate's protocol, and the download of the translated file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def get_upload(fields: KeyedFieldsDep) -> UploadFile:
 
 
 def _refuse_options(fields: RequestFields) -> None:
-    """InvalidRequestError for what a text can be asked for, and a file, of which nobody knows the sentences, cannot."""
+    """InvalidRequestError for options of POST /translate that files do not have."""
     for name in ("target_prefix", "temperature", "top_k", "top_p", "seed", "stream"):
         if (value := fields.values.get(name)) is not None:
             raise not_together(name, "a file", value)
@@ -112,7 +112,7 @@ def download_url(request: Request, settings: Settings, key: str, name: str) -> s
         return path
     if host is None or host not in {*_LOOPBACK, settings.host.lower(), address}:
         return path
-    # Not the header as it came: a browser may read more into it than a host and a port.
+    # Not the header itself, which may hold more than a host and a port.
     authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
     return f"{request.url.scheme}://{authority}{path}"
 

@@ -1,4 +1,4 @@
-"""One text on its way through a model: taken apart, encoded, checked, and joined again. Plain functions, no waiting.
+"""The translation of one text: split, encoded, checked and joined. Plain functions, no waiting.
 
 The work has two rounds. The first translates every segment. The second repeats, in smaller pieces, the segments whose
 translations lost a number, a URL or a placeholder in every hypothesis; `service.heads.translate.text.plan` knows which.
@@ -24,7 +24,7 @@ _NEW_TOKENS_PER_SOURCE_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What a request says about decoding; None leaves it to the model."""
+    """The decoding options of a request; None is the default of the model."""
 
     beam_size: int | None = None
     length_penalty: float | None = None
@@ -110,7 +110,7 @@ class TextJob:
         return list(dict.fromkeys(draft.join(pieces) for draft in self._drafts))
 
     def _rank(self, index: int, result: Result) -> list[str]:
-        """The hypotheses of a segment that lost nothing, best first; the best one alone where all lost something."""
+        """The hypotheses without losses, best first; only the best one where all lost something."""
         before = self.prefix_ids if index == 0 else ()
         decode = self.model.target_tokenizer.decode
         texts = [decode((*before, *hypothesis.token_ids)) for hypothesis in result.hypotheses]

@@ -17,7 +17,7 @@ from service.runtime.decoder import OnnxDecoderBackend
 from service.settings import Settings
 
 _OVERHEAD_TOKENS: dict[Device, int] = {"cpu": 24, "cuda": 1024}
-"""docs/decisions/0013-encoder-batches.md: measured on a processor; on a GPU a batch is mostly starting kernels."""
+"""docs/decisions/0013-encoder-batches.md: measured on a CPU; on a GPU a batch is dominated by kernel launches."""
 
 
 def load_translation(loading: Loading) -> TranslationModel:
@@ -87,7 +87,7 @@ def _count_begin_tokens(bundle: Bundle, source: Tokenizer, target: Tokenizer) ->
 
 
 def decoding_rules(decoding: Decoding, num_forced_tokens: int) -> DecodingOptions:
-    """What a bundle asks of every search. Suppressed tokens are left out by its graph already."""
+    """The decoding options of a bundle. Suppressed tokens are left out by its graph or the engine."""
     return DecodingOptions(
         early_stopping=decoding.early_stopping,
         suppressed_sequences=decoding.bad_token_sequences,

@@ -79,7 +79,7 @@ async def translate(request: Request) -> Response:
     fields, context, record = await read_request(request, key_in_body=True)
     task, is_stream = _task(fields, context, record)
     if is_stream:
-        # Admitted before the answer begins, so that a client hears of a full queue by its status.
+        # Admitted before the answer begins, so that a full queue is answered with its own status.
         stream = await context.of(Translator).open(task, record)
         return EventStream(
             _events(stream),

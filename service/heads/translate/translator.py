@@ -1,7 +1,6 @@
 """From texts to translated texts: detect the language, choose the model, split, run, join.
 
-Knows no HTTP. What takes long on the CPU (splitting and encoding big texts) runs in a thread, so that the event loop
-goes on serving others.
+Knows no HTTP. Splitting and encoding long texts runs in a thread, so that it does not block the event loop.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class TranslationStream:
         return part
 
     async def aclose(self) -> None:
-        """Stop, wherever it stands; the rows of the engine are freed at its next step."""
+        """Cancel what is left; its rows are freed at the engine's next step."""
         await self._sentences.aclose()
         if self._results is not None:
             await self._results.aclose()
@@ -100,7 +99,7 @@ async def _only(text: str) -> AsyncGenerator[str]:
 
 
 class Translator:
-    """Translates what tasks ask for, and detects languages."""
+    """Translates the texts of tasks, and detects languages."""
 
     def __init__(self, settings: Settings, pool: WorkerPool) -> None:
         self._settings = settings
@@ -111,7 +110,7 @@ class Translator:
         }
 
     async def translate(self, task: TranslationTask, record: RequestRecord) -> list[Translation]:
-        """Translations in the order of the texts; what they cost is added to `record`.
+        """Translations in the order of the texts; their time and tokens are added to `record`.
 
         Raises InvalidRequestError (a pair that no model translates, a detected language that none knows, an option out
         of bounds), SlowdownError, or what the engine raises. Cancelling stops the work in the engine.
@@ -166,7 +165,7 @@ class Translator:
         return TranslationStream(text, detected, translated(), results)
 
     async def detect(self, text: str, registry: ModelRegistry) -> list[Detection]:
-        """The languages that `text` may be in, best first; one with confidence 0 when there is nothing to go by."""
+        """The languages that `text` may be in, best first; one with confidence 0 where none is detected."""
         detector = registry.view(make_detector)
         detections = await self._pool.run(len(text), lambda: detector.detect(text))
         return detections or [_nothing_detected(registry)]
@@ -219,7 +218,7 @@ class Translator:
         *,
         accepted: bool,
     ) -> list[list[Result]]:
-        """The results of each job. All the sentences for one model go in together, whichever text they are from."""
+        """The results of each job. The sentences of all texts for one model are submitted together."""
         by_model: dict[str, tuple[TranslationModel, list[int]]] = {}
         for number, job in enumerate(jobs):
             if job is not None and requests[number]:
@@ -266,5 +265,5 @@ def _choose_model(source: str, task: TranslationTask) -> TranslationModel | None
     if source != task.target:
         return choose_translator(task.registry, source, task.target, task.model_name)
     if task.model_name is not None:
-        task.registry.by_name(task.model_name)  # a misspelt name is an error also where nothing has to be done
+        task.registry.by_name(task.model_name)  # an unknown name is an error also where there is nothing to translate
     return None

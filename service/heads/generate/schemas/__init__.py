@@ -1,1 +1,1 @@
-"""What goes over the wire for generation, as pydantic models: `*Request` in, `*Response` out."""
+"""Requests and responses of generation, as pydantic models."""

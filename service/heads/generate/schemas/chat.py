@@ -30,7 +30,7 @@ def _join_parts(content: Any) -> Any:
 
 
 class ChatMessage(WireModel):
-    """What somebody said. The role developer, a newer name, becomes system, which is what templates know."""
+    """One message. The role developer, a newer name, becomes system, which templates expect."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[
@@ -41,7 +41,7 @@ class ChatMessage(WireModel):
     name: str | None = None
 
     def for_template(self) -> dict[str, str]:
-        """What the chat template sees."""
+        """The message as the chat template gets it."""
         message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
         return message if self.name is None else message | {"name": self.name}
 
@@ -98,7 +98,7 @@ class ChatLogprobs(WireModel):
 
 
 class ChatAnswer(WireModel):
-    """What the model says."""
+    """The message of the model."""
 
     role: Literal["assistant"] = "assistant"
     content: str

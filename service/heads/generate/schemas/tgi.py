@@ -26,7 +26,7 @@ Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
 class GenerateParameters(WireModel):
-    """What to do; null or absent is off."""
+    """The parameters of generation; null or absent is off."""
 
     best_of: Count | None = Field(None, description="Draw so many outputs and give the best; needs sampling.")
     temperature: Positive | None = Field(None, description="Implies sampling, as the next three do.")
@@ -100,7 +100,7 @@ class BestOfSequence(WireModel):
 
 
 class GenerateDetails(WireModel):
-    """How the text came about."""
+    """Details of the generated text."""
 
     finish_reason: FinishReason
     generated_tokens: int
@@ -119,7 +119,7 @@ class GenerateResponse(WireModel):
 
 
 class StreamDetails(WireModel):
-    """How the text came about, at its end."""
+    """Details of the generated text, in the last event."""
 
     finish_reason: FinishReason
     generated_tokens: int

@@ -1,4 +1,4 @@
-"""Zip archives of documents, read with bounds: what is small on the wire may be huge once it is unpacked."""
+"""Zip archives of documents, read with limits on their unpacked size."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _PRESENTATION = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-# Marks of the spelling checker and the editing history between two runs; they show nothing and say nothing.
+# Marks of the spelling checker and the editing history between two runs, which are invisible.
 _INVISIBLE = frozenset(
     _WORD + name for name in ("proofErr", "bookmarkStart", "bookmarkEnd", "lastRenderedPageBreak", "rPr")
 )
@@ -29,7 +29,7 @@ _INVISIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Neighbouring text nodes with the same formatting."""
+    """Adjacent text nodes with the same formatting."""
 
     nodes: list[etree._Element]
 
