@@ -36,7 +36,7 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle: `path` is its folder, `manifest` what it says of itself."""
+    """A verified bundle: `path` is its folder."""
 
     path: Path
     manifest: Manifest
@@ -51,17 +51,17 @@ class Bundle:
 
     @property
     def translate(self) -> Translate:
-        """What it says of translating; BundleError where it does not."""
+        """The section of the head translate; BundleError without one."""
         return self._head("translate", self.manifest.heads.translate)
 
     @property
     def embed(self) -> Embed:
-        """What it says of embedding; BundleError where it does not."""
+        """The section of the head embed; BundleError without one."""
         return self._head("embed", self.manifest.heads.embed)
 
     @property
     def generate(self) -> Generate:
-        """What it says of continuing texts; BundleError where it does not."""
+        """The section of the head generate; BundleError without one."""
         return self._head("generate", self.manifest.heads.generate)
 
     def _head(self, name: str, section: HeadT | None) -> HeadT:

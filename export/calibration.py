@@ -1,4 +1,4 @@
-"""The range of what enters each product, measured on text: that of a file, or what the model itself writes.
+"""The range of the inputs of each product, measured on text: that of a file, or what the model itself generates.
 
 An int8 product needs a scale for its left side. A scale taken from the batch at hand would make a row's result depend
 on its neighbours; one scale a row costs a third more per product on ONNX Runtime's kernels. A fixed scale, measured
@@ -49,7 +49,7 @@ class Channels(NamedTuple):
 
 
 TEXTS = Path(__file__).with_name("calibration.txt")
-"""Texts of many kinds and languages, one a line: what an encoder is measured on if its user gives none."""
+"""Texts of many kinds and languages, one a line: the default calibration texts of an encoder."""
 
 
 def text_ids(tokenizer: Tokenizer, file: Path, limit: int) -> list[list[int]]:

@@ -45,7 +45,7 @@ def export_bundle(
 
 
 def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Content:
-    """What the bundle will say, or ExportError."""
+    """The contents of the manifest, or ExportError."""
     config = checkpoint.config
     unknown = [name for name in options.precisions if name not in COMPUTE_DTYPES]
     if unknown or not options.precisions:

@@ -42,7 +42,7 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True)
 class Content:
-    """A model with all that its bundle says of it; `pooling` is how an encoder's graph makes one vector of a text."""
+    """A model with the contents of its manifest; `pooling` is how an encoder's graph makes one vector of a text."""
 
     checkpoint: Checkpoint
     heads: Heads
@@ -68,7 +68,7 @@ class Content:
 
 
 def describe(checkpoint: Checkpoint, num_candidates: int) -> Content:
-    """What the bundle of `checkpoint` will say; ExportError for metadata that does not fit the model."""
+    """The manifest's contents for `checkpoint`; ExportError for metadata that does not fit the model."""
     metadata, config = checkpoint.metadata, checkpoint.config
     if "task" not in metadata and "heads" not in metadata:
         raise ExportError('the checkpoint\'s metadata.json has no task; add it, for instance "task": "translate"')

@@ -1,4 +1,4 @@
-"""The graphs of each architecture: what goes in, what comes out, and the PyTorch module between the two.
+"""The graphs of each architecture: inputs, outputs and the PyTorch module of each.
 
 To add an architecture, write one small module with a `forward` over a mapping of named tensors, list its inputs and
 outputs with their named dimensions, and enter it in `DEFINITIONS`. Tracing, precisions and manifest follow from that.

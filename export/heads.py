@@ -25,7 +25,7 @@ class Part(BaseModel):
 
 
 class Head(Part):
-    """What every head says: which graphs of a precision it runs, by the part that each plays."""
+    """The fields of every head: the graphs of a precision that it runs, by role."""
 
     graphs: dict[Name, Name]
 
@@ -40,33 +40,33 @@ class Limits(Part):
     max_source_tokens: Count | None = None
     """Of what the encoder reads; None without one."""
     max_target_tokens: Count
-    """Of what the decoder reads and writes together."""
+    """Of the decoder's prompt and output together."""
 
 
 class Decoding(Part):
-    """How a decoder's tokens are chosen where a request does not say, and what they may not be."""
+    """How a decoder's tokens are chosen by default, and which are excluded."""
 
     num_candidates: Count = 16
     """N, how many of the best tokens a step gives for each row; K beams need 2 K."""
     beam_size: Count = 4
     length_penalty: float = 1.0
     beam_rules: Literal["polyhead", "huggingface", "ctranslate2"] = "polyhead"
-    """Whose rules beam search follows: when a hypothesis counts as finished, and by which length it is divided."""
+    """The definition of beam search: when a hypothesis is finished, and by which length its score is divided."""
     early_stopping: Literal["always", "heuristic", "never"] = "heuristic"
-    """When beam search ends: as soon as there are as many finished hypotheses as beams; when a better one has become
-    unlikely; or when none can come. In Hugging Face's configurations these are true, false and "never"."""
+    """When beam search ends: as soon as there are as many finished hypotheses as beams; when also no live beam scores
+    better; or when none can. In Hugging Face's configurations these are true, false and "never"."""
     forced_begin_token_id: TokenId | None = None
-    """What every output begins with."""
+    """The first token of every output."""
     forced_end_token_id: TokenId | None = None
-    """What an output that reaches its longest length ends with."""
+    """The last token of an output that reaches the greatest length."""
     suppressed_token_ids: tuple[TokenId, ...] = ()
-    """Tokens that are never written."""
+    """Tokens that are never generated."""
     bad_token_sequences: tuple[Annotated[tuple[TokenId, ...], Field(min_length=1)], ...] = ()
-    """Sequences of tokens that are never written to their end."""
+    """Sequences of tokens that are never generated in full."""
     no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
-    """No sequence of so many tokens is written twice; 0 allows it."""
+    """No n-gram of so many tokens is generated twice; 0 allows it."""
     max_new_tokens: Count | None = None
-    """The longest output that the model's makers ask for; None leaves it to the server."""
+    """The greatest length of outputs by the model's configuration; None leaves it to the server."""
 
     def faults(self, config: ModelConfig) -> list[str]:
         """Tokens that the vocabulary does not have."""

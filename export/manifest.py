@@ -1,4 +1,4 @@
-"""What `manifest.json` says about a bundle, as models that validate themselves. Free of torch and onnx.
+"""`manifest.json`, the description of a bundle, as pydantic models. Free of torch and onnx.
 
 The manifest is the contract between the exporter and the server. `format_version` changes when a server of an older
 version could no longer read it rightly; fields that an older server may ignore are added without a change. The format
@@ -165,7 +165,7 @@ class Manifest(Part):
     calibration: str | None = None
     """The SHA-256 of the texts that the int8 graphs of an encoder were measured on."""
     card: dict[str, Any] = Field(default_factory=dict)
-    """What the checkpoint's metadata says of its origin: licence, description, source."""
+    """The origin of the model, from the checkpoint's metadata: licence, description, source."""
     training: dict[str, Any] = Field(default_factory=dict)
     parity: dict[str, ParityReport] = Field(default_factory=dict)
     files: dict[RelativePath, FileRecord]

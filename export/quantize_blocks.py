@@ -2,7 +2,7 @@
 
 A step of few rows waits for the weights to come from memory, and these are an eighth of float32. ONNX Runtime's
 MatMulNBits unpacks them as it multiplies, and rounds what enters to 8 bits by the row and block, so a row does not
-depend on its neighbours and nothing has to be measured beforehand. No session can fold a constant into its form, so
+depend on other rows and nothing has to be measured beforehand. No session can fold a constant into its form, so
 packed weights are stored, and what they were made of is not. See docs/decisions/0015-int4-blocks.md.
 """
 

@@ -48,7 +48,7 @@ def _(logits: Tensor, num_candidates: Tensor, max_candidates: int) -> tuple[Tens
 
 
 def block_width(vocab_size: int, max_candidates: int) -> int | None:
-    """How many neighbouring tokens make a block; None where the vocabulary is too small for blocks, or a prime.
+    """How many adjacent tokens make a block; None where the vocabulary is too small for blocks, or a prime.
 
     There are at least as many blocks as candidates: the number of blocks to choose is then that of the candidates, and
     needs no arithmetic, which on a device would have to come back to the host before it could be the size of a result.

@@ -134,7 +134,7 @@ def _dim_names(definition: GraphDefinition) -> set[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hold back what the tracer says about itself on every call: optional packages, and axes that share a name."""
+    """Suppress the tracer's messages of every call: optional packages, and axes that share a name."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -42,12 +42,12 @@ from model.translation_format import OWN_FORMAT
 
 
 class UpgradeError(ValueError):
-    """A bundle that cannot be made again from what it holds; the message says why."""
+    """A bundle that cannot be upgraded from its own files; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Old:
-    """What a bundle of any format that can be upgraded says."""
+    """The manifest of a bundle of any format that can be upgraded."""
 
     name: str
     config: ModelConfig

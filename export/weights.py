@@ -132,7 +132,7 @@ def bind_weights(
     Constants that the exporter added go to a file as they are: packed weights to `packed_file`, by default the same,
     and scales to `file`. Raises WeightError with every large constant of the traced graph that is no weight.
     """
-    strangers = []
+    unknown = []
     graph = model.graph
     for value in list(graph.initializers.values()):
         if value.const_value is None or not value.const_value.shape:
@@ -150,10 +150,10 @@ def bind_weights(
             chosen = packed_file if is_packed and packed_file is not None else file
             value.const_value = chosen.tensor(str(value.name), array)
         else:
-            strangers.append(f"{value.name} {array.shape} of {array.nbytes} bytes")
-    if strangers:
+            unknown.append(f"{value.name} {array.shape} of {array.nbytes} bytes")
+    if unknown:
         raise WeightError(
-            f"the graph holds constants that are no weights of the checkpoint: {'; '.join(strangers)}; "
+            f"the graph holds constants that are no weights of the checkpoint: {'; '.join(unknown)}; "
             "this is a fault of the exporter, please report it"
         )
 

@@ -21,7 +21,7 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 def target_rows(attention: Map, shifted: bool) -> Map:
-    """The rows (T,S) that speak for the tokens y1 to yT, out of the map (T+1,S) of a decoder that reads <s> y1 ... yT.
+    """The rows (T,S) that align the tokens y1 to yT, out of the map (T+1,S) of a decoder that reads <s> y1 ... yT.
 
     Row i reads the i-th of these and chooses the next token. So a token has two rows: the one that chose it, and, when
     `shifted`, the one that reads it, which knows the token and mostly aligns better (Chen et al. 2020,
@@ -118,7 +118,7 @@ def flipped(links: Iterable[Link]) -> Links:
 
 
 def diagonal_links(num_source: int, num_target: int) -> Links:
-    """Each target word with the source word at the same place, in proportion: what an aligner without a model says."""
+    """Each target word with the source word at the same place, in proportion: a baseline without a model."""
     if num_source == 0:
         return frozenset()
     return frozenset((int((j + 0.5) * num_source / num_target), j) for j in range(num_target))

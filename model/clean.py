@@ -1,4 +1,4 @@
-"""`python -m model clean`: the training pairs of a configuration without those that are not worth training on."""
+"""`python -m model clean`: the training pairs of a configuration without those that cleaning rejects."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def dual_cross_entropy(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[fl
 
 @torch.inference_mode()
 def cross_entropy(checkpoint: Checkpoint, pairs: Sequence[Pair], is_back: bool, max_rows: int = 64) -> list[float]:
-    """The mean over a target's tokens, its end among them, of what it costs (nats); infinite beyond the positions."""
+    """Mean negative log-likelihood of a target's tokens, its end among them (nats); infinite beyond the positions."""
     model, config = checkpoint.model, checkpoint.config
     encoder, decoder = checkpoint.tokenizer, checkpoint.target_tokenizer or checkpoint.tokenizer
     languages = _languages(checkpoint)

@@ -23,7 +23,7 @@ def rotate(states: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor, nu
 
     `states` (B,T,H*D) stand at `positions` (B,T) int64; `cosines` and `sines` (N,D/2) hold the angles of N positions. A
     pair is a channel of a head's first half with its like in the second, as most checkpoints have it; the paper's pairs
-    are neighbours, which is the same up to the order of the projection's rows.
+    are adjacent, which is the same up to the order of the projection's rows.
     """
     first, second = _at_least_float32(states.unflatten(-1, (num_heads, -1))).chunk(2, dim=-1)  # twice (B,T,H,D/2)
     cosine, sine = cosines[positions][:, :, None], sines[positions][:, :, None]  # (B,T,1,D/2)
@@ -84,13 +84,13 @@ def attend(
 ) -> Tensor:
     """Multi-head scaled dot-product attention, section 3.2 of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
 
-    `query` (B,T,H*D); `key`, `value` (B,C,KV*D); result (B,T,H*D). H is a multiple of KV: neighbouring heads of queries
+    `query` (B,T,H*D); `key`, `value` (B,C,KV*D); result (B,T,H*D). H is a multiple of KV: adjacent heads of queries
     share a head of keys and values (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245). `lengths` (B) int64 counts
     the real keys of each row (None: all C). When causal, the last query of a row is aligned with its last real key, so
     query i of row b sees the keys j <= lengths[b] - T + i; a query that sees no key gives zeros. Scores are multiplied
     by `scale`, by default 1 / sqrt(D), and `bias`, broadcastable to (B,H,T,C), is added to them.
 
-    Where not causal and without a bias, K neighbouring rows of `query` may share one row of `key`, `value` and
+    Where not causal and without a bias, K adjacent rows of `query` may share one row of `key`, `value` and
     `lengths` (B/K): the beams of one source, which then is read once for all of them.
     """
     shared = query.reshape(len(key), -1, query.shape[-1])  # (B/K,K*T,H*D)
@@ -164,7 +164,7 @@ def _merge_heads(heads: Tensor) -> Tensor:
 
 
 def share_heads(heads: Tensor, num_heads: int) -> Tensor:
-    """(B,KV,C,D) -> (B,H,C,D), each head for H/KV neighbouring ones of queries."""
+    """(B,KV,C,D) -> (B,H,C,D), each head for H/KV adjacent ones of queries."""
     num_kv_heads = heads.shape[1]
     return heads[:, :, None].expand(-1, -1, num_heads // num_kv_heads, -1, -1).flatten(1, 2)
 

@@ -61,7 +61,7 @@ def token_log_probs(checkpoint: Checkpoint, ids: Sequence[int], max_batch_tokens
         log_probs = model.project(model(rows[:, :-1])).float().log_softmax(-1)  # (B,T,V)
         told = log_probs.gather(-1, rows[:, 1:, None])[..., 0].cpu().double().numpy()
         for start, row in zip(group, told, strict=True):
-            skip = 0 if start == 0 else size - stride  # the window before has told these
+            skip = 0 if start == 0 else size - stride  # scored in the window before
             end = min(start + size, len(ids))
             results[start + skip : end] = row[skip : end - start]
     return results

@@ -1,4 +1,4 @@
-"""Where a token stands: what is added to embeddings or to attention's scores, and what turns queries and keys."""
+"""Position encodings: added to embeddings or attention scores, or rotating queries and keys."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class AttentionBias(nn.Module):
 
 
 class Place(NamedTuple):
-    """What the self-attention of one layer is told of where its tokens stand."""
+    """The positions of tokens, for the self-attention of one layer."""
 
     rotation: Rotation | None
     bias: Tensor | None

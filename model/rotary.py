@@ -87,11 +87,11 @@ def _shares_kept(plain: list[float], head_size: int, base: float, scaling: Rotar
     """For each pair, from 0 (divided in full) to 1 (left alone)."""
     if scaling.kind == "linear":
         return [0.0] * len(plain)
-    if scaling.kind == "llama3":  # goes over evenly by the number of turns
+    if scaling.kind == "llama3":  # interpolates by the number of turns
         turns = [scaling.original_max_seq_len * frequency / math.tau for frequency in plain]
         return [_clip((number - scaling.slow_turns) / (scaling.fast_turns - scaling.slow_turns)) for number in turns]
 
-    # yarn goes over evenly by the pair's index, section 3.2 and appendix A.1
+    # yarn interpolates by the pair's index, section 3.2 and appendix A.1
     def index_of(turns: float) -> float:
         return head_size * math.log(scaling.original_max_seq_len / (turns * math.tau)) / (2 * math.log(base))
 

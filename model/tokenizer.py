@@ -24,11 +24,11 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _PANIC = "PanicException"
-"""The class that Rust's panics have in Python; no module has it."""
+"""The class of Rust's panics in Python, which no module exports."""
 
 _PROBES = ("a", "A1 ", " ", "0", ".", "\n", "\u00e4", "\u4e00")
 _PROBE_LENGTH = 300
-"""Characters repeated so often, with another one behind, are what expressions that try too many ways stumble over."""
+"""A character repeated so often, with another one behind, shows expressions with exponential backtracking."""
 
 _WORD_START = "▁"
 _BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -36,7 +36,7 @@ _MAX_ALPHABET = 400
 """Characters with a token of their own; rarer ones are spelled in bytes."""
 
 _SHORT_CHARACTERS = 500
-"""Up to this length one text is read without giving Python's lock away, because getting it back takes longer."""
+"""Up to this length one text is encoded without releasing the GIL, because acquiring it again takes longer."""
 
 
 class TokenizerError(ValueError):
@@ -48,9 +48,9 @@ class TextCutError(TokenizerError):
 
 
 def _no_panic(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`function` with the library's panics as TextCutError: they derive from BaseException, which nobody expects.
+    """`function` with the library's panics as TextCutError; they derive from BaseException.
 
-    A regular expression of the file that tries too many ways through a text ends so.
+    A regular expression of the file that backtracks too much ends so.
     """
 
     @functools.wraps(function)
@@ -74,14 +74,14 @@ def language_tag(code: str) -> str:
 
 
 class Tokenizer:
-    """A tokenizer file, with text encoded as it is: special tokens are the caller's business."""
+    """A tokenizer file. Texts are encoded literally; special tokens are added by the caller."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
         # A user who types "</s>" means those four characters; the ids of special tokens are only ever added by code.
         # The file has no place for this switch, so it is set on every tokenizer.
         self._backend.encode_special_tokens = True
-        # A file may ask for these too; where to cut and how to pad is the caller's business as well.
+        # A file may ask for these too, which are left to the caller as well.
         self._backend.no_truncation()
         self._backend.no_padding()
 

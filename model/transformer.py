@@ -75,7 +75,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.token_type, std=0.02)
 
     def enter_encoder(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, list[Place]]:
-        """What enters the encoder for rows (B,S): states (B,S,E), and what each layer is told of their places."""
+        """The encoder's inputs for rows (B,S): states (B,S,E), and the positions for each layer."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         source = self.source_embedding
         if source is None:

@@ -34,7 +34,7 @@ _OPEN = 2**31 - 1
 
 
 class HostOperands(NamedTuple):
-    """Which inputs and outputs of an operator the provider wants in the host's memory: those that decide shapes."""
+    """The inputs and outputs of an operator that the provider takes in host memory: those that decide shapes."""
 
     inputs: frozenset[int]
     outputs: frozenset[int]

@@ -1,4 +1,4 @@
-"""Where the CUDA provider will put each node of a graph, and what it will copy: told from the table of kernels.
+"""Where the CUDA provider will put each node of a graph, and what it will copy: predicted from the table of kernels.
 
 The rules are those of ONNX Runtime's partitioning. A node with a kernel for its types goes to the device. From there
 come back those that make shapes of shapes: nodes all of whose operands are in the host's memory, are constants or are

@@ -1,6 +1,6 @@
 """`python -m export.cuda.record`: write the table of kernels anew, where an ONNX Runtime with CUDA is installed.
 
-The runtime lists its kernels, but not which operands it wants in the host's memory. Those are found by trying: a graph
+The runtime lists its kernels, but not which operands it takes in host memory. Those are found by trial: a graph
 of one operator, whose operand a device computes, has a copy to the host exactly where the operand belongs there.
 """
 
@@ -64,7 +64,7 @@ TRIALS = (
 
 
 def main() -> None:
-    """Write the table, and say what is in it."""
+    """Write the table, and print a summary."""
     table = KernelTable(ort.__version__, _kernels(), {trial.operator: _try(trial) for trial in TRIALS})
     save_kernels(TABLE, table)
     print(f"{TABLE}: {sum(map(len, table.kernels.values()))} kernels of onnxruntime {table.version}")

@@ -74,7 +74,7 @@ class Cleaner:
         self._seen: set[int] = set()
 
     def clean(self, pairs: Iterable[Pair]) -> tuple[list[Pair], Counter[str]]:
-        """The pairs worth training on, and how many of the others there were, by reason."""
+        """The pairs that are kept, and counts of the others by reason."""
         kept: list[Pair] = []
         left_out: Counter[str] = Counter()
         for first, second in pairs:

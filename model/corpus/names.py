@@ -42,5 +42,5 @@ _ENDS = _words("""
 
 
 def made_up_surname(generator: np.random.Generator) -> str:
-    """A name that no text has: whoever translates it can only copy it."""
+    """An invented name, which can only be copied in translation."""
     return "".join(str(generator.choice(parts)) for parts in (_BEGINNINGS, _MIDDLES, _ENDS))

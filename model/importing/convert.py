@@ -34,7 +34,7 @@ def import_checkpoint(
     """Make a checkpoint of a folder that transformers or sentence-transformers wrote.
 
     `name` is by default the folder's; `pooling` replaces what the folder says; `languages` are those to read and those
-    to write, of the ones that a translation model has; `report` is told what was left out and what was decided.
+    to write, of the ones that a translation model has; `report` is called with what was left out and what was decided.
     ModelImportError lists all that is missing, unknown or cannot be represented.
     """
     source = open_source(folder)

@@ -46,7 +46,7 @@ def common_fields(options: Options) -> dict[str, Any]:
 
 
 def decide_by_weights(fields: dict[str, Any], named: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Whether the head is tied and the logits have a bias is told by the weights, not by what config.json says of it.
+    """Whether the head is tied and the logits have a bias follows from the weights and not from config.json.
 
     A head that equals the embedding is tied, whatever is stated; a bias of zeros is none.
     """

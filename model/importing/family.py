@@ -34,7 +34,7 @@ class Weight(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """Weights that a file may hold and that this project has no use for: told, not taken, not an error."""
+    """Weights of a file that this project does not use: reported and ignored."""
 
     pattern: str
     """A regular expression for their whole name."""

@@ -46,7 +46,7 @@ class Options:
 
     @property
     def unread(self) -> list[str]:
-        """The names of values that nobody has asked for."""
+        """The names of values that were not read."""
         return [name for name in self._values if name not in self._read]
 
     def get(self, name: str) -> Any:
@@ -86,7 +86,7 @@ class Options:
         return value
 
     def part(self, name: str) -> Options:
-        """The object within the object, to be read in the same way; its problems are told with those of the whole."""
+        """The object within the object, read in the same way; its problems are reported with those of the whole."""
         part = Options(self.file, self.mapping(name), f"{self._prefix}{name}.")
         part.problems, part.notes = self.problems, self.notes
         return part
@@ -111,7 +111,7 @@ class Options:
         self.problems.append(f"{self._prefix}{name} is {shown}, {allowed}")
 
     def note(self, text: str) -> None:
-        """Keep what the user should know, though it is no fault."""
+        """Keep a message for the user that is no fault."""
         self.notes.append(text)
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ from model.importing.t5_text import describe
 _ACTIVATIONS = {"relu": "relu", "gelu_new": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 
 _NUM_POSITIONS = 2048
-"""No position has a weight, so any length can be read. Beyond this T5 was not measured by anybody that we know of."""
+"""No position has a weight, so any length can be read. Beyond this no measurement of T5 is known."""
 
 
 def _configure(options: Options, scales: Callable[[Options], bool], default_feed_forward: str) -> dict[str, Any]:

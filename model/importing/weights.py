@@ -37,7 +37,7 @@ class WeightFiles(Mapping[str, Tensor]):
         self._files: dict[str, Mapping[str, Tensor]] = {}
         twice = []
         for path in paths:
-            _refuse_strangers(path)
+            _refuse_other_formats(path)
             file = _open_safetensors(path) if path.suffix == ".safetensors" else _open_pickle(path)
             twice += [name for name in file if name in self._files]
             self._files |= dict.fromkeys(file, file)
@@ -121,8 +121,8 @@ def _open_pickle(path: Path) -> Mapping[str, Tensor]:
     return found
 
 
-def _refuse_strangers(path: Path) -> None:
-    """A file that only stands for the weights, or is of another format than its name says."""
+def _refuse_other_formats(path: Path) -> None:
+    """Refuse a Git LFS pointer, and a file of another format than its name says."""
     with path.open("rb") as file:
         start = file.read(len(_LFS_POINTER))
     if start == _LFS_POINTER:

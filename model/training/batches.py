@@ -59,7 +59,7 @@ class Stream:
 
 
 class PlanState(TypedDict):
-    """Where a plan stands, in JSON values."""
+    """The position in a plan, as JSON values."""
 
     round: int
     next_batch: int
@@ -85,7 +85,7 @@ class BatchPlan:
         self.restore({"round": 0, "next_batch": 0, "round_start": [0] * len(streams), "round_step": 0})
 
     def state(self) -> PlanState:
-        """Where the plan stands, for `restore`."""
+        """The position in the plan, for `restore`."""
         return {
             "round": self.round,
             "next_batch": self.next_batch,
@@ -122,7 +122,7 @@ class BatchPlan:
                 drawn = stream.draw(max(1, round(self.round_examples * share / sum(shares))))
                 examples += self.collator.prepare(drawn, np.random.default_rng((self.seed, self.round, 3, index)))
         generator = np.random.default_rng((self.seed, self.round, 1))
-        # A little noise in the sort keys, so that a pair meets other neighbours each time.
+        # Noise in the sort keys, so that pairs are batched with others each time.
         noise = generator.random(len(examples))
         length = self.collator.length
         order = sorted(range(len(examples)), key=lambda index: (length(examples[index]) // 2, noise[index]))

@@ -24,7 +24,7 @@ class Progress:
     """A bar with loss, tokens a second and time left; where the output is no terminal, a line now and then.
 
     "Tokens" are labels: what is predicted. With `matrix_rate`, operations a second that products of matrices alone
-    reach, the share of it that training reaches is told too.
+    reach, the share of it that training reaches is printed too.
     """
 
     def __init__(self, console: Console | None = None) -> None:

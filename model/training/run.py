@@ -31,7 +31,7 @@ OBJECTIVES: dict[str, type[Objective[Any, Any, Any]]] = {
 
 
 def train(config: TrainingConfig, folder: Path, data_root: Path, device: torch.device, progress: Progress) -> Path:
-    """Train in `folder`, or take up what stands there; returns the folder of the final checkpoint.
+    """Train in `folder`, or resume the run there; returns the folder of the final checkpoint.
 
     Raises DataError for the data, CheckpointError where what stands there is of another run or the checkpoint to start
     from does not fit, TrainingError where the loss diverges, and Stopped when a signal asked for an end.
@@ -51,7 +51,7 @@ def train(config: TrainingConfig, folder: Path, data_root: Path, device: torch.d
 
 
 def _initial(config: TrainingConfig, folder: Path) -> Checkpoint | None:
-    """What a new run starts from; one that goes on has it in its weights."""
+    """The checkpoint that a new run starts from; a resumed one has it in its weights."""
     if config.init is None or last_checkpoint(folder) is not None:
         return None
     return load_checkpoint(Path(config.init.checkpoint))
@@ -60,7 +60,7 @@ def _initial(config: TrainingConfig, folder: Path) -> Checkpoint | None:
 def _tokenizer(
     folder: Path, initial: Checkpoint | None, files: Sequence[Any], config: TrainingConfig, progress: Progress
 ) -> Tokenizer:
-    """The tokenizer of the run that stands in the folder; a new run takes one over, or learns its own."""
+    """The tokenizer of the run in the folder; a new run takes that of its checkpoint, or learns its own."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is not None:
         return Tokenizer.load(checkpoint / "tokenizer.json")
