@@ -71,13 +71,9 @@ def search(
         finished.sort(key=lambda hypothesis: -hypothesis.score)
         if len(finished) >= beam_size:
             greatest = early_stopping == "never" and length_penalty > 0
-            attainable_length = max_new_tokens + num_forced_tokens if greatest else length
-            if (
-                early_stopping == "always"
-                or beam_size == 1
-                or not live
-                or live[0][0] / attainable_length**length_penalty <= finished[beam_size - 1].score
-            ):
+            attainable = max_new_tokens + num_forced_tokens if greatest else length
+            is_over = early_stopping == "always" or beam_size == 1 or not live
+            if is_over or live[0][0] / attainable**length_penalty <= finished[beam_size - 1].score:
                 break
     else:
         length = max_new_tokens + num_forced_tokens
