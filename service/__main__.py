@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from service.errors import StartupError
 from service.heads.registry import load_models
+from service.http.access import open_access
 from service.logs import configure_logging
 from service.operations.metrics import Metrics
 from service.server import serve
@@ -31,12 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for warning in unknown_variables():
             logger.warning(warning)
         # Loaded here and not in the lifespan, so that a fault is one readable line instead of a traceback.
+        access = open_access(settings)
         registry = load_models(settings, metrics.observer)
     except StartupError as error:
         for line in str(error).splitlines():
             print(f"polyhead: {line}", file=sys.stderr)
         return 2
-    return serve(settings, registry, metrics)
+    return serve(settings, registry, metrics, access)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from service.heads.registry import HEADS
+from service.http.access import Access, open_access
 from service.http.context import Context, current_context, install_context
 from service.http.error_handlers import LIBRETRANSLATE, OPENAI, TEI, install_error_handlers
+from service.http.jobs import JobStore
 from service.http.middleware import (
     BodyLimitMiddleware,
     RequestContextMiddleware,
@@ -21,7 +23,6 @@ from service.http.middleware import (
     UnexpectedErrorMiddleware,
 )
 from service.http.plain import PlainRoutesMiddleware
-from service.http.rate_limit import RateLimiter
 from service.models.base import EngineControl
 from service.models.registry import ModelLoader, ModelRegistry
 from service.operations import dispatch, pages
@@ -45,14 +46,18 @@ ROUTERS = (  # tried in this order, after the plain routes among them
 """With the protocol in which the errors of each are answered."""
 
 
-def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None) -> FastAPI:
+def create_app(
+    settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None, access: Access | None = None
+) -> FastAPI:
     """The application. Its lifespan calls `load_models`, starts the engines, and drains them at the end."""
     metrics = metrics or Metrics()
+    access = access or open_access(settings)
+    metrics.watch_keys(lambda: access.accounts)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         registry = await asyncio.to_thread(load_models, settings, metrics.observer)
-        async with _serving(settings, registry, metrics) as context:
+        async with _serving(settings, registry, metrics, access) as context:
             install_context(app, context)
             metrics.watch_engines(
                 lambda: {name: engine.stats() for name, engine in _engines(current_context(app).registry).items()}
@@ -86,7 +91,9 @@ def create_app(settings: Settings, load_models: ModelLoader, metrics: Metrics | 
 
 
 @asynccontextmanager
-async def _serving(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> AsyncIterator[Context]:
+async def _serving(
+    settings: Settings, registry: ModelRegistry, metrics: Metrics, access: Access
+) -> AsyncIterator[Context]:
     """What the routes need, made in the order of the heads and freed in reverse."""
     async with AsyncExitStack() as stack:
         tokenization = WorkerPool(settings.tokenization_workers, name="tokenization", inline_size=INLINE_CHARACTERS)
@@ -94,15 +101,23 @@ async def _serving(settings: Settings, registry: ModelRegistry, metrics: Metrics
         if (trimmer := MemoryTrimmer.of_process()) is not None:
             trimmer.start()
             stack.push_async_callback(trimmer.close)
+        access.book.start()
+        stack.push_async_callback(asyncio.to_thread, access.book.close)
+        jobs = JobStore(
+            max_jobs=settings.max_jobs,
+            max_bytes=settings.max_job_bytes,
+            lifetime_seconds=settings.job_lifetime_seconds,
+        )
         context = Context(
             settings=settings,
             registry=registry,
-            limiter=RateLimiter(settings.requests_per_minute),
+            access=access,
             tokenization=tokenization,
             metrics=metrics,
-        ).including(HealthCheck(settings.health_timeout_seconds))
+        ).including(HealthCheck(settings.health_timeout_seconds), jobs)
         for head in HEADS:
             context = context.including(*await stack.enter_async_context(head.build(context)))
+        stack.push_async_callback(jobs.close)
         yield context
 
 

@@ -13,6 +13,8 @@
     │       ├── EmptyInputError          ... there is nothing in it
     │       └── TokenIdError             ... a token id that the model does not have
     ├── InvalidApiKeyError               the API key is not one of ours
+    │   └── MissingRightError            ... or has not the right to what was asked for
+    ├── QuotaExceededError               the API key has used what it may in a month
     ├── NotFoundError                    nothing has this name, or no longer
     │   └── NoModelError                 ... no model is loaded for the task
     ├── NotReadyError                    what was asked for is still being made
@@ -170,6 +172,22 @@ class InvalidApiKeyError(ServiceError):
 
     def __init__(self) -> None:
         super().__init__("Invalid API key")
+
+
+class MissingRightError(InvalidApiKeyError):
+    """The request carries a key that may not do what was asked for."""
+
+    def __init__(self, name: str, right: str) -> None:
+        ServiceError.__init__(self, f"The API key {name!r} has not the right to {right}")
+
+
+class QuotaExceededError(ServiceError):
+    """The characters of the request are more than its API key may still use this month."""
+
+    def __init__(self, used: int, wanted: int, limit: int) -> None:
+        super().__init__(
+            f"The API key has used {used} of its {limit} characters this month, and the request has {wanted} more"
+        )
 
 
 class NotFoundError(ServiceError):

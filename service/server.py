@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from service.app import create_app
+from service.http.access import Access
 from service.http.connections import ConnectionGuard, ConnectionLimits, allowed_connections
 from service.models.registry import ModelRegistry
 from service.operations.metrics import Metrics
@@ -39,7 +40,7 @@ def make_config(app: FastAPI, settings: Settings, metrics: Metrics) -> uvicorn.C
     )
 
 
-def serve(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> int:
+def serve(settings: Settings, registry: ModelRegistry, metrics: Metrics, access: Access) -> int:
     """Serve `registry` until SIGTERM, SIGHUP or Ctrl-C.
 
     The exit code: 0 after such an end, 1 when the server failed.
@@ -49,7 +50,7 @@ def serve(settings: Settings, registry: ModelRegistry, metrics: Metrics) -> int:
     # A terminal that is closed ends the server as SIGTERM does, unless nohup has said that it shall not.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    app = create_app(settings, load_models=lambda *_: registry, metrics=metrics)
+    app = create_app(settings, load_models=lambda *_: registry, metrics=metrics, access=access)
     server = uvicorn.Server(make_config(app, settings, metrics))
     # What is loaded now lives until the end, so the garbage collector need not traverse it.
     gc.collect()

@@ -69,6 +69,15 @@ class Settings(BaseSettings):
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="Comma-separated keys, one of which a request must carry; none leaves the server open."
     )
+    api_keys_file: Path | None = Field(
+        None,
+        description="TOML file of named keys, each with its requests a minute, characters a month and rights "
+        "(docs/security.md); a request must carry one of these, or of the keys above.",
+    )
+    usage_file: Path | None = Field(
+        None,
+        description="SQLite file that keeps what each key has used when the server ends; without one it begins anew.",
+    )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Comma-separated web origins that browsers may call from; * for any."
     )
@@ -137,6 +146,13 @@ class Settings(BaseSettings):
         description="Room for translated files that wait for their download, in bytes, in the temp folder.",
     )
     file_lifetime_seconds: Seconds = Field(1800, description="How long a translated file can be downloaded.")
+    max_jobs: Count = Field(64, description="Most jobs that are kept, such as the documents of /v2/document.")
+    max_job_bytes: Count = Field(
+        64 * 1024 * 1024, description="Memory for what jobs were given and for their results, in bytes."
+    )
+    job_lifetime_seconds: Seconds = Field(
+        1800, description="Longest time for a job, and how long its result can be fetched after that."
+    )
 
     max_waiting_requests: Count = Field(1024, description="Most sequences that wait for a model; more get a 429.")
     max_waiting_tokens: Count = Field(65_536, description="Most tokens that wait for a model; more get a 429.")
@@ -235,6 +251,7 @@ _MUST_NOT_EXCEED = (
     ("max_source_tokens", "max_waiting_tokens", "a sentence must be able to wait"),
     ("max_beam_size", "max_rows", "a beam must fit into the cache"),
     ("max_file_bytes", "max_stored_file_bytes", "a translated file must be stored until its download"),
+    ("max_file_bytes", "max_job_bytes", "a job keeps its file and then its result"),
 )
 
 
@@ -304,6 +321,6 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def _shown(field: FieldInfo) -> str:
-    if field.default in {(), ""}:
+    if field.default in {(), "", None}:
         return "none."
     return f"{field.default}."

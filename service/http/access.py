@@ -2,56 +2,79 @@
 
 from __future__ import annotations
 
-import hmac
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
-from service.errors import ApiKeyRequiredError, InvalidApiKeyError
+from service.errors import ApiKeyRequiredError, InvalidApiKeyError, MissingRightError
+from service.http.keys import NO_KEY, ApiKey, KeyRing, Right, load_keys
 from service.http.rate_limit import RateLimiter
+from service.http.records import RequestRecord
+from service.http.usage import Account, UsageBook
 from service.settings import Settings
 
 KEY_FIELD = "api_key"
 _SCHEMES = (b"bearer", b"deepl-auth-key")
 
 
-def admit(request: Request, settings: Settings, limiter: RateLimiter) -> bool:
-    """Count the request and check its key, before anything of its body is read.
+def open_access(settings: Settings) -> Access:
+    """As the settings and the files have it that they name; StartupError says what is wrong with which."""
+    return Access(load_keys(settings), UsageBook(settings.usage_file), settings.requests_per_minute)
 
-    The key is that of the Authorization header, else that of the query string. False where a key is needed and neither
-    has one, so that only the body can. Raises SlowdownError or InvalidApiKeyError.
+
+class Access:
+    """The keys, what they have used, and the rates of clients and keys.
+
+    `requests_per_minute` holds for clients whose key has no rate of its own; 0 is none.
     """
-    # First, so that requests with wrong keys count too.
-    limiter.admit(request.client.host if request.client else "")
-    if not settings.api_keys:
+
+    def __init__(self, keys: KeyRing, book: UsageBook, requests_per_minute: int) -> None:
+        self.keys = keys
+        self.book = book
+        self._limiter = RateLimiter(requests_per_minute)
+        self._limiters = {
+            key.name: RateLimiter(key.requests_per_minute) for key in keys.named if key.requests_per_minute is not None
+        }
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """Of every key, with what it has used."""
+        return tuple(Account(key, self.book) for key in self.keys.named)
+
+    def admit(self, request: Request, record: RequestRecord, right: Right = "use") -> bool:
+        """Count the request and check its key, before anything of its body is read; the record gets the account.
+
+        The key is that of the Authorization header, else that of the query string. False where a key is needed and
+        neither has one, so that only the body can. Raises SlowdownError, InvalidApiKeyError or MissingRightError.
+        """
+        given = b"" if self.keys.is_open else _header_key(request) or _query_key(request)
+        key = self.keys.find(given) if given else None
+        if key is None or key.name not in self._limiters:
+            # Before a wrong key is refused, so that requests with wrong keys count too.
+            self._limiter.admit(request.client.host if request.client else "")
+        if self.keys.is_open:
+            self._open_account(NO_KEY, record, right)
+            return True
+        if not given:
+            return False
+        self._open_account(key, record, right)
         return True
-    key = _header_key(request) or _query_key(request)
-    if not key:
-        return False
-    _check(key, settings)
-    return True
 
+    def admit_key(self, given: object, record: RequestRecord, right: Right = "use") -> None:
+        """The same for a key of the body. ApiKeyRequiredError where there is none."""
+        if not given:
+            raise ApiKeyRequiredError
+        self._open_account(self.keys.find(str(given).encode()), record, right)
 
-def check_key(key: object, settings: Settings) -> None:
-    """ApiKeyRequiredError without a key, InvalidApiKeyError with one that is not the server's."""
-    if not key:
-        raise ApiKeyRequiredError
-    _check(str(key).encode(), settings)
-
-
-def _check(given: bytes, settings: Settings) -> None:
-    # All are compared, each in constant time, so that the time reveals nothing about the keys.
-    matches = [hmac.compare_digest(given, form) for accepted in settings.accepted_keys for form in _spellings(accepted)]
-    if not any(matches):
-        raise InvalidApiKeyError
-
-
-def _spellings(key: str) -> set[bytes]:
-    """The bytes that clients send for a key. Headers have no encoding: most send UTF-8, some Latin-1."""
-    try:
-        return {key.encode(), key.encode("latin-1")}
-    except UnicodeEncodeError:
-        return {key.encode()}
+    def _open_account(self, key: ApiKey | None, record: RequestRecord, right: Right) -> None:
+        if key is None:
+            raise InvalidApiKeyError
+        if key.name in self._limiters:
+            self._limiters[key.name].admit(key.name)
+        if right not in key.rights:
+            raise MissingRightError(key.name, right)
+        self.book.count_request(key.name)
+        record.account = Account(key, self.book)
 
 
 def _header_key(request: Request) -> bytes:

@@ -9,8 +9,7 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import Depends, FastAPI, Request
 
 from service.errors import ApiKeyRequiredError
-from service.http.access import KEY_FIELD, admit, check_key
-from service.http.rate_limit import RateLimiter
+from service.http.access import KEY_FIELD, Access
 from service.http.records import RequestRecord, request_record
 from service.http.request_parsing import RequestFields, read_fields
 from service.http.sizes import SizeLimits, check_sizes
@@ -42,7 +41,7 @@ class Context:
 
     settings: Settings
     registry: ModelRegistry
-    limiter: RateLimiter
+    access: Access
     tokenization: WorkerPool
     metrics: RequestMetrics
     own: Mapping[type, object] = field(default_factory=dict)
@@ -126,7 +125,7 @@ async def _admit(
     request: Request, context: Context, record: RequestRecord, *, key_in_body: bool, cuts_texts: bool = False
 ) -> RequestFields:
     settings = context.settings
-    has_key = admit(request, settings, context.limiter)
+    has_key = context.access.admit(request, record)
     if not has_key and not key_in_body:
         raise ApiKeyRequiredError
     fields = await read_fields(
@@ -137,7 +136,7 @@ async def _admit(
         started=record.started,
     )
     if not has_key:
-        check_key(fields.values.get(KEY_FIELD), settings)
+        context.access.admit_key(fields.values.get(KEY_FIELD), record)
     max_characters = settings.max_body_bytes if cuts_texts else settings.max_text_characters
     check_sizes(fields.values, SizeLimits(max_characters, settings.max_body_values))
     return fields
@@ -147,7 +146,13 @@ FieldsDep = Annotated[RequestFields, Depends(get_fields)]
 KeyedFieldsDep = Annotated[RequestFields, Depends(get_keyed_fields)]
 
 
-async def require_key(request: Request, context: ContextDep) -> None:
+async def require_key(request: Request, context: ContextDep, record: RecordDep) -> None:
     """For routes without a body."""
-    if not admit(request, context.settings, context.limiter):
+    if not context.access.admit(request, record):
+        raise ApiKeyRequiredError
+
+
+async def require_administrator(request: Request, context: ContextDep, record: RecordDep) -> None:
+    """For routes without a body that tell of other clients, or change what they get."""
+    if not context.access.admit(request, record, "administer"):
         raise ApiKeyRequiredError

@@ -44,6 +44,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     errors.TokenIdError: Answer(422, "tokenizer"),
     TextCutError: Answer(422, "tokenizer"),
     errors.InvalidApiKeyError: Answer(403, "authentication"),
+    errors.MissingRightError: Answer(403, "permission"),
+    errors.QuotaExceededError: Answer(429, "quota_exceeded"),
     errors.NotFoundError: Answer(404, "not_found"),
     errors.NotAcceptableError: Answer(406, "not_acceptable"),
     errors.BodyTooLargeError: Answer(413, "payload_too_large"),
@@ -155,6 +157,7 @@ OPENAI = ErrorProtocol(
         errors.InvalidApiKeyError: Answer(401, "invalid_api_key"),
         errors.UnknownModelError: Answer(404, "model_not_found"),
         errors.NoModelError: Answer(404, "model_not_found"),
+        errors.QuotaExceededError: Answer(429, "insufficient_quota"),
         errors.ModelOutputError: Answer(500, "backend"),
         engine_errors.InvalidOutputError: Answer(500, "backend"),
         RequestValidationError: Answer(400, "validation"),
@@ -167,6 +170,7 @@ DEEPL = ErrorProtocol(
     differences={
         errors.ApiKeyRequiredError: Answer(403, "authentication"),
         errors.TextTooLongError: Answer(413, "payload_too_large"),
+        errors.QuotaExceededError: Answer(456, "quota_exceeded"),
         RequestValidationError: Answer(400, "validation"),
     },
     body=_message_body,
@@ -216,6 +220,14 @@ def connection_error(error: Exception) -> JSONResponse:
     answer = LIBRETRANSLATE.answer(error)
     body = LIBRETRANSLATE.body(answer, answer.message or str(error), None)
     return JSONResponse(body, status_code=answer.status)
+
+
+def message_for_clients(error: Exception) -> str:
+    """What a client may be told of an `error` of work that has outlived its request. Unexpected errors are logged."""
+    answer = LIBRETRANSLATE.answer(error)
+    if answer.status in _FAULTS:
+        logger.error("unexpected error of a job", exc_info=error)
+    return answer.message or str(error)
 
 
 def error_body(scope: Scope, error: Exception) -> dict[str, Any]:

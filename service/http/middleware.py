@@ -22,6 +22,7 @@ access_logger = logging.getLogger("service.access")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _UNMATCHED = "unmatched"
+_CLIENT_LEFT = 499
 _POLICY = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self'{inline}; "
     "style-src 'self'{inline}; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -82,6 +83,8 @@ class RequestContextMiddleware:
 
     def _finish(self, scope: Scope, record: RequestRecord, status: int) -> None:
         seconds = time.monotonic() - record.started
+        if status >= 400 and status != _CLIENT_LEFT:  # who leaves pays for what was begun
+            record.refund()
         route = getattr(scope.get("route"), "path", None) or _UNMATCHED
         self.metrics.observe_request(scope["method"], route, status, seconds)
         access_logger.info(

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from service.engine.decode.types import Hypothesis
+from service.http.usage import Account
 
 _KEY = "record"
 
@@ -31,7 +32,7 @@ class RequestRecord:
     """One request's id, tokens and times. Never its text, and never a key.
 
     `queue_seconds` and `inference_seconds` are the longest of its sentences or inputs, which run side by
-    side.
+    side. `account` is that of its key, and `charged` the months and characters that are charged to it.
     """
 
     request_id: str
@@ -40,6 +41,25 @@ class RequestRecord:
     num_output_tokens: int = 0
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
+    account: Account | None = None
+    num_characters: int = 0
+    charged: list[tuple[str, int]] = field(default_factory=list)
+
+    def charge(self, num_characters: int) -> None:
+        """Count characters that will be worked on; token ids count as characters.
+
+        QuotaExceededError where the key may not use so many more this month.
+        """
+        if self.account is not None:
+            self.charged.append((self.account.book.charge(self.account.key, num_characters), num_characters))
+        self.num_characters += num_characters
+
+    def refund(self) -> None:
+        """Take back what was charged, because nothing came of it."""
+        for month, num_characters in self.charged:
+            assert self.account is not None  # it has been charged
+            self.account.book.refund(self.account.key.name, month, num_characters)
+        self.charged.clear()
 
     def add(self, cost: Cost, hypotheses: Sequence[Hypothesis] = ()) -> None:
         """Add the tokens and times of one sentence, or one input, and the tokens of its outputs."""

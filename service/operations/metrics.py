@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from service.engine.core.types import EngineStats
+from service.http.usage import Account
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -120,6 +121,10 @@ class Metrics:
         """Read `stats` by model name at each scrape, for what is of the moment."""
         self.registry.register(_EngineCollector(stats))
 
+    def watch_keys(self, accounts: Callable[[], Iterable[Account]]) -> None:
+        """Read `accounts` at each scrape for what the API keys have used."""
+        self.registry.register(_KeyCollector(accounts))
+
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
@@ -211,3 +216,32 @@ class _EngineCollector(Collector):
             alive.add_metric((model,), float(snapshot.is_alive))
         yield steps
         yield alive
+
+
+class _KeyCollector(Collector):
+    """What each API key has used this month, by its name; `default` is everybody without a named one."""
+
+    def __init__(self, accounts: Callable[[], Iterable[Account]]) -> None:
+        self._accounts = accounts
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance, so that registering reads no account."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        characters = GaugeMetricFamily(
+            "polyhead_key_characters", "Characters that an API key has used this month (UTC).", labels=("key",)
+        )
+        limits = GaugeMetricFamily(
+            "polyhead_key_characters_limit", "Characters that an API key may use in a month.", labels=("key",)
+        )
+        requests = GaugeMetricFamily(
+            "polyhead_key_requests", "Requests of an API key this month (UTC).", labels=("key",)
+        )
+        for account in self._accounts():
+            label, used = (account.key.name,), account.used
+            characters.add_metric(label, used.characters)
+            requests.add_metric(label, used.requests)
+            if account.key.characters_per_month is not None:
+                limits.add_metric(label, account.key.characters_per_month)
+        yield from (characters, limits, requests)

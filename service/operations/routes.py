@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.heads.head import ModelInfo
 from service.heads.registry import COMPANIONS, TASKS, default_model
-from service.http.context import ContextDep
+from service.http.context import ContextDep, require_administrator
 from service.http.schemas import error_responses
 from service.models.base import LoadedModel
 from service.operations.health import HealthCheck
-from service.operations.schemas import MODEL_SCHEMAS, HealthResponse, InfoResponse, LimitsInfo
+from service.operations.schemas import MODEL_SCHEMAS, HealthResponse, InfoResponse, KeyUsage, LimitsInfo
 from service.version import version
 
 router = APIRouter(tags=["operations"])
@@ -57,6 +57,21 @@ def _model_info(model: LoadedModel) -> ModelInfo:
     for companions in COMPANIONS:
         fields.update(companions.info(model))
     return MODEL_SCHEMAS[model.task](**fields)
+
+
+@router.get("/usage", dependencies=[Depends(require_administrator)], responses=error_responses(400, 403, 429))
+async def usage(context: ContextDep) -> list[KeyUsage]:
+    """What each API key has used this month; for keys with the right to administer."""
+    return [
+        KeyUsage(
+            name=account.key.name,
+            characters=account.used.characters,
+            requests=account.used.requests,
+            characters_per_month=account.key.characters_per_month,
+            requests_per_minute=account.key.requests_per_minute,
+        )
+        for account in context.access.accounts
+    ]
 
 
 @router.get("/metrics", response_class=Response)

@@ -14,6 +14,16 @@ from service.heads.registry import COMPANIONS, TASKS
 from service.http.schemas import WireModel
 
 
+class KeyUsage(WireModel):
+    """What one API key has used this month, and may use; null is no limit."""
+
+    name: str
+    characters: int
+    requests: int
+    characters_per_month: int | None
+    requests_per_minute: int | None
+
+
 class HealthResponse(WireModel):
     """200 of GET /health; 503 has the same fields beside `error` and `error_type`."""
 

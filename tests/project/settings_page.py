@@ -24,7 +24,7 @@ def page() -> str:
     """The whole page, one row a setting in the order of the class."""
     rows = []
     for name, field in Settings.model_fields.items():
-        default = "" if field.default in ((), "") else f"`{field.default}`"
+        default = "" if field.default in ((), "", None) else f"`{field.default}`"
         rows.append(f"| `{ENV_PREFIX}{name.upper()}` | {default} | {field.description} |\n")
     return HEADER + "".join(rows)
 

@@ -91,10 +91,13 @@ class Attender:
         """
         match task.input:
             case TranslationInput():
+                record.charge(len(task.input.text) + len(task.input.target_text or ""))
                 return await self._translate(task, task.input, record)
             case EncoderInput():
+                record.charge(sum(map(len, task.input.texts)))
                 return await self._encode(task, task.input, record)
             case DecoderInput():
+                record.charge(len(task.input.prompt))
                 return await self._continue(task, task.input, record)
 
     async def _translate(self, task: AttentionTask, given: TranslationInput, record: RequestRecord) -> AttentionReport:

@@ -73,6 +73,7 @@ class Embedder:
         _check_dimensions(task.dimensions, model)
         prompt = model.prompt(task.prompt_name)
         num_characters = count_characters(task.inputs)
+        record.charge(num_characters)
         started = time.monotonic()
         encoded = await run_in_turns(
             self._pool,

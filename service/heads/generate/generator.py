@@ -60,6 +60,7 @@ class TextGenerator:
 
         Raises OverloadedError, RequestTooLargeError or ModelUnavailableError.
         """
+        _charge(tasks, record)
         opened: list[list[TextStream]] = []
         try:
             for task in tasks:
@@ -92,6 +93,7 @@ class TextGenerator:
         to fail failed with.
         """
         if any(task.beam_size > 1 for task in tasks):
+            _charge(tasks, record)
             return await run_together([self._search(model, task, record) for task in tasks])
         opened = await self.open(model, tasks, record)
         streams = [stream for of_task in opened for stream in of_task]
@@ -120,6 +122,10 @@ class TextGenerator:
             finish_reason="stop_sequence" if stops.is_found else reason,
             mean_log_prob=found.score / max(1, num_tokens),
         )
+
+
+def _charge(tasks: Sequence[GenerationTask], record: RequestRecord) -> None:
+    record.charge(sum(len(task.prompt.text) for task in tasks))
 
 
 def _choose(task: GenerationTask, candidates: list[Continuation]) -> list[Continuation]:

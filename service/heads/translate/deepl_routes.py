@@ -1,4 +1,4 @@
-"""POST /v2/translate, /v2/languages and the glossaries' paths, DeepL's protocol."""
+"""POST /v2/translate, /v2/languages, /v2/usage and the glossaries' paths, DeepL's protocol."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from service.heads.translate.deepl_schemas import (
     DeepLLanguage,
     DeepLTranslateRequest,
     DeepLTranslateResponse,
+    DeepLUsage,
     Glossaries,
     GlossaryPairs,
     LanguagesRequest,
@@ -23,7 +24,7 @@ from service.heads.translate.languages import AUTO, Languages
 from service.heads.translate.text.markup import Markup
 from service.heads.translate.text.segment import Splitting
 from service.heads.translate.translator import Translation, TranslationTask, Translator
-from service.http.context import Context, ContextDep, FieldsDep, read_request, require_key
+from service.http.context import Context, ContextDep, FieldsDep, RecordDep, read_request, require_key
 from service.http.disconnect import run_for_client
 from service.http.plain import PlainRoute
 from service.http.records import RequestRecord
@@ -38,12 +39,13 @@ glossary_router = APIRouter(tags=["deepl"], dependencies=[Depends(require_key)])
 
 _SPLITTING: dict[str, Splitting] = {"0": "off", "1": "lines", "nonewlines": "sentences"}
 _GREEDY = SearchOptions(beam_size=1)
+_NO_LIMIT = 1_000_000_000_000
 
 
 @text_router.post(
     "/v2/translate",
     response_class=Response,
-    responses={**deepl_error_responses(400, 403, 404, 413, 429, 503, 504), 200: {"model": DeepLTranslateResponse}},
+    responses={**deepl_error_responses(400, 403, 404, 413, 429, 456, 503, 504), 200: {"model": DeepLTranslateResponse}},
     openapi_extra=request_body(DeepLTranslateRequest),
 )
 async def translate(request: Request) -> Response:
@@ -54,6 +56,7 @@ async def translate(request: Request) -> Response:
         given.require(name)
     options = validate(DeepLTranslateRequest, given)
     task = _task(options, context, record)
+    record.charge(task.num_characters)
     translations = await run_for_client(
         request,
         context.of(Translator).translate(task, record),
@@ -124,6 +127,15 @@ async def languages(fields: FieldsDep, context: ContextDep) -> list[DeepLLanguag
     return [
         DeepLLanguage(language=code, name=name, supports_formality=False) for code, name in target_languages(offered)
     ]
+
+
+@router.api_route("/v2/usage", methods=["GET", "POST"], responses=deepl_error_responses(403, 429))
+async def usage(fields: FieldsDep, record: RecordDep) -> DeepLUsage:
+    """What the key of the request has used this month."""
+    account = record.account
+    assert account is not None  # FieldsDep has found the key
+    limit = account.key.characters_per_month
+    return DeepLUsage(character_count=account.used.characters, character_limit=_NO_LIMIT if limit is None else limit)
 
 
 @glossary_router.get("/v2/glossary-language-pairs", responses=deepl_error_responses(403, 429))

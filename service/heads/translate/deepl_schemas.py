@@ -24,6 +24,7 @@ def _names(value: Any) -> Any:
 SplitSentences = Annotated[Literal["0", "1", "nonewlines"], BeforeValidator(_as_a_digit)]
 TagNames = Annotated[list[str], BeforeValidator(_names)]
 Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+DocumentState = Literal["queued", "translating", "done", "error"]
 ModelType = Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"]
 
 
@@ -57,6 +58,44 @@ class DeepLTranslateRequest(CommonFields):
     model_type: ModelType | None = Field(None, description="latency_optimized is greedy search.")
     custom_instructions: list[str] = Field([], description="Refused.")
     show_billed_characters: bool = False
+
+
+class DocumentRequest(CommonFields):
+    """POST /v2/document, multipart."""
+
+    file: Any = Field(None, json_schema_extra={"type": "string", "format": "binary"})
+    filename: str | None = Field(None, description="Name of the file with its extension; else that of the upload.")
+    output_format: str | None = Field(None, description="Its own extension alone: a file keeps its format.")
+
+
+class DocumentHandle(WireModel):
+    """200 of POST /v2/document: both are needed to ask after the document."""
+
+    document_id: str
+    document_key: str
+
+
+class DocumentKey(WireModel):
+    """The body of POST /v2/document/{document_id} and of its /result."""
+
+    document_key: str
+
+
+class DocumentStatus(WireModel):
+    """200 of POST /v2/document/{document_id}."""
+
+    document_id: str
+    status: DocumentState
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+
+
+class DeepLUsage(WireModel):
+    """200 of GET /v2/usage: what the key has used this month, and may use."""
+
+    character_count: int
+    character_limit: int = Field(description="10^12 where there is no limit.")
 
 
 class DeepLTranslation(WireModel):

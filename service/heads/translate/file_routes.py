@@ -25,6 +25,8 @@ from service.http.schemas import error_responses
 from service.settings import Settings
 
 _LONGEST_STEM = 100
+AS_A_DOWNLOAD = {"Content-Security-Policy": "sandbox", "Cache-Control": "private, no-store"}
+"""Headers of a file of a client's: it is never shown by a browser as a page of ours, whatever is in it."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 router = APIRouter(tags=["translate"])
@@ -32,12 +34,18 @@ router = APIRouter(tags=["translate"])
 
 async def get_upload(fields: KeyedFieldsDep) -> UploadFile:
     """The uploaded file, of a format that can be translated."""
+    return uploaded_file(fields)
+
+
+def uploaded_file(fields: RequestFields, name: str | None = None) -> UploadFile:
+    """The same of `fields`; `name` is what the file is called where the client says so apart from it."""
     file = fields.values.get("file")
     if not isinstance(file, UploadFile):
         raise MissingParameterError("file")
-    if not file.filename:
+    name = name or file.filename
+    if not name:
         raise InvalidRequestError("Invalid request: empty file name", parameter="file")
-    extension = PurePath(file.filename).suffix.lower()
+    extension = PurePath(name).suffix.lower()
     if extension not in SUPPORTED_FORMATS:
         raise InvalidRequestError(
             f"Invalid request: file format {quoted(extension)!r} is not supported, use {', '.join(SUPPORTED_FORMATS)}",
@@ -51,6 +59,14 @@ def _refuse_options(fields: RequestFields) -> None:
     for name in ("target_prefix", "temperature", "top_k", "top_p", "seed", "stream"):
         if (value := fields.values.get(name)) is not None:
             raise not_together(name, "a file", value)
+
+
+async def read_upload(file: UploadFile, settings: Settings) -> bytes:
+    """What is in it; BodyTooLargeError for more than a file may have."""
+    data = await file.read(settings.max_file_bytes + 1)
+    if len(data) > settings.max_file_bytes:
+        raise BodyTooLargeError(settings.max_file_bytes, what="file")
+    return data
 
 
 def plain_name(name: str) -> str:
@@ -75,9 +91,7 @@ async def translate_file(
     settings = context.settings
     _refuse_options(fields)
     source, target = check_languages(fields, context.registry)
-    data = await file.read(settings.max_file_bytes + 1)
-    if len(data) > settings.max_file_bytes:
-        raise BodyTooLargeError(settings.max_file_bytes, what="file")
+    data = await read_upload(file, settings)
     task = TranslationTask(
         registry=context.registry,
         texts=(),
@@ -124,7 +138,6 @@ async def download_file(key: str, name: str, context: ContextDep) -> FileRespons
     return FileResponse(
         file.path,
         filename=file.name,
-        # Never shown by a browser as a page of ours, whatever is in it.
         media_type="application/octet-stream",
-        headers={"Content-Security-Policy": "sandbox", "Cache-Control": "private, no-store"},
+        headers=AS_A_DOWNLOAD,
     )

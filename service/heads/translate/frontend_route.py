@@ -18,7 +18,7 @@ _TYPING_PAUSE_MILLISECONDS = 500
 async def frontend_settings(context: ContextDep) -> FrontendSettings:
     """What a web page for translation needs to know."""
     settings = context.settings
-    key_required = bool(settings.api_keys)
+    key_required = not context.access.keys.is_open
     target = _default_target(context.registry.view(Languages).codes)
     return FrontendSettings(
         charLimit=settings.max_text_characters,

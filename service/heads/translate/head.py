@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from service.heads.head import Head, ModelInfo, Panel, TaskModels
-from service.heads.translate import deepl_routes, file_routes, frontend_route, language_routes, routes
+from service.heads.translate import deepl_documents, deepl_routes, file_routes, frontend_route, language_routes, routes
 from service.heads.translate.documents import DocumentTranslator
 from service.heads.translate.file_store import FileStore
 from service.heads.translate.load import load_translation
@@ -72,7 +72,8 @@ async def _build(context: Context) -> AsyncIterator[tuple[object, ...]]:
 
 
 def _upload_bytes(settings: Settings) -> Mapping[str, int]:
-    return {"/translate_file": settings.max_file_bytes + _MULTIPART_OVERHEAD_BYTES}
+    longest = settings.max_file_bytes + _MULTIPART_OVERHEAD_BYTES
+    return {"/translate_file": longest, deepl_documents.PATH: longest}
 
 
 TRANSLATE = Head(
@@ -80,6 +81,7 @@ TRANSLATE = Head(
     routers=(
         *((each.router, LIBRETRANSLATE) for each in (routes, language_routes, file_routes, frontend_route)),
         *((each, DEEPL) for each in (deepl_routes.text_router, deepl_routes.router, deepl_routes.glossary_router)),
+        (deepl_documents.router, DEEPL),
     ),
     build=_build,
     panel=Panel(name="translate", title="Translate", folder=Path(__file__).parent / "panel", place=1),

@@ -78,6 +78,7 @@ async def translate(request: Request) -> Response:
     """
     fields, context, record = await read_request(request, key_in_body=True)
     task, is_stream = _task(fields, context, record)
+    record.charge(task.num_characters)
     if is_stream:
         # Admitted before the answer begins, so that a full queue is answered with its own status.
         stream = await context.of(Translator).open(task, record)

@@ -28,7 +28,8 @@ class TranslationTask:
     """Texts to translate into `target`, a known code; `source` is a known code or "auto".
 
     `registry` is the snapshot that the request began with. `target_prefixes` has what the translation of each text
-    begins with, or nothing at all. `deadline` is on `time.monotonic()`'s clock.
+    begins with, or nothing at all. `deadline` is on `time.monotonic()`'s clock. What is `accepted` waits for room in
+    the engine where another task would be refused.
     """
 
     registry: ModelRegistry
@@ -40,6 +41,7 @@ class TranslationTask:
     target_prefixes: Sequence[str] = ()
     model_name: str | None = None
     deadline: float | None = None
+    accepted: bool = False
 
     @property
     def num_characters(self) -> int:
@@ -119,7 +121,7 @@ class Translator:
         detections = await self._detect_sources(task)
         jobs, firsts = await self._pool.run(num_characters, lambda: self._prepare(task, detections))
         try:
-            results = await self._run(jobs, firsts, record, accepted=False)
+            results = await self._run(jobs, firsts, record, accepted=task.accepted)
         except OverloadedError as error:
             raise SlowdownError(str(error), retry_after_seconds=error.retry_after_seconds) from error
         seconds = await self._pool.run(
