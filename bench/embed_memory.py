@@ -17,12 +17,10 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from export.bundle import load_bundle
+from bench.ours import EngineEncoder
+from bench.side import Threads
 from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.encode.embedding_engine import EmbeddingEngine
-from service.heads.embed.load import embedding_limits
-from service.runtime.encoder import OnnxEncoderBackend
-from service.settings import Settings
 
 _TYPICAL_TOKENS, _SPREAD = 24, 0.8
 """Lengths are log-normal about 24 tokens, a few percent of them beyond a hundred: sentences mixed with paragraphs."""
@@ -86,16 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every reading to FILE")
     flags = parser.parse_args(arguments)
-    bundle = load_bundle(flags.bundle)
-    backend = OnnxEncoderBackend(bundle, flags.precision)
-    settings = Settings(max_embedding_batch_tokens=flags.batch_tokens)
-    limits = embedding_limits(settings, "cpu", backend.max_input_tokens, bundle.name)
-    engine = EmbeddingEngine(backend, limits, flags.loops)
-    engine.start()
+    side = EngineEncoder(flags.bundle, flags.precision, Threads(flags.loops, 1), batch_tokens=flags.batch_tokens)
     try:
-        readings = measure(engine, flags.requests)
+        readings = measure(side.engine, flags.requests)
     finally:
-        engine.close()
+        side.close()
     half = readings[len(readings) // 2].resident_mib
     print(f"second half: {readings[-1].resident_mib - half:+.1f} MiB")
     if flags.json:

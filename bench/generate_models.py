@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import logging
-import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
 import tokenizers
 import torch
 import transformers
 from tokenizers import models, pre_tokenizers
 
-from bench.models import CACHE, PRECISIONS, BenchError, export, word
+from bench.models import CACHE, PRECISIONS, ROOT, checksum, convert_library_model, export, run_tool, word
+from bench.side import BenchError
 from model.checkpoint import save_checkpoint
 from model.importing.convert import import_checkpoint
 
@@ -77,9 +74,8 @@ def prepare_decoder(shape: Shape, cache: Path = CACHE) -> PreparedDecoder:
 
     They are kept under a checksum of the shape and of the sources that make them, so none is ever out of date.
     """
-    root = Path(__file__).parent.parent
-    makers = [Path(__file__), *root.glob("export/*.py"), *root.glob("model/*.py"), *root.glob("model/importing/*.py")]
-    place = cache / f"random-{shape.family}-{_checksum(repr(shape), makers)}"
+    makers = [Path(__file__), *ROOT.glob("export/*.py"), *ROOT.glob("model/*.py"), *ROOT.glob("model/importing/*.py")]
+    place = cache / f"random-{shape.family}-{checksum(repr(shape), sorted(makers))}"
     prepared = PreparedDecoder(shape, place / "transformers", place / "bundle", place / "ctranslate2")
     if not (prepared.folder / "tokenizer.json").is_file():
         logger.info("drawing the weights of a random %s", shape.family)
@@ -89,10 +85,7 @@ def prepare_decoder(shape: Shape, cache: Path = CACHE) -> PreparedDecoder:
         checkpoint = place / "checkpoint"
         save_checkpoint(import_checkpoint(prepared.folder, name=prepared.name), checkpoint)
         export(checkpoint, prepared.bundle, prepared.name, OUR_PRECISIONS)
-    if not (prepared.ctranslate2 / "model.bin").is_file():
-        logger.info("converting %s for CTranslate2", prepared.folder)
-        converter = ctranslate2.converters.TransformersConverter(str(prepared.folder))
-        converter.convert(str(prepared.ctranslate2), force=True)
+    convert_library_model(prepared.folder, prepared.ctranslate2)
     return prepared
 
 
@@ -171,15 +164,5 @@ def build_genai(prepared: PreparedDecoder, precision: str) -> Path | None:
     if not (place / "genai_config.json").is_file():
         logger.info("building %s in %s for onnxruntime-genai", prepared.name, precision)
         command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(prepared.folder)]
-        command += ["-o", str(place), "-p", precision, "-e", "cpu", "-c", str(place / "cache")]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise BenchError(f"{' '.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
+        run_tool([*command, "-o", str(place), "-p", precision, "-e", "cpu", "-c", str(place / "cache")])
     return place
-
-
-def _checksum(identity: str, sources: Iterable[Path]) -> str:
-    digest = hashlib.sha256(identity.encode())
-    for path in sorted(sources):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]

@@ -8,16 +8,18 @@ import logging
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
+import ctranslate2
 import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
 
 from bench.peers.ctranslate2_converter import convert
+from bench.side import BenchError
 from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.config import ModelConfig
 from model.tokenizer import SPECIAL_TOKENS, Tokenizer, language_tag
@@ -25,7 +27,9 @@ from model.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-CACHE = Path(__file__).parent / ".cache"
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / "bench" / ".cache"
+SENTENCES = ROOT / "bench" / "sentences.en.txt"
 
 PRECISIONS = ("fp32", "int8")
 
@@ -54,10 +58,6 @@ _FASTEST, _SLOWEST = 30, 150
 """Sines of these periods over 2 pi, in tokens, rise over the length of a sentence."""
 
 
-class BenchError(RuntimeError):
-    """The benchmark cannot run; the message says what to do."""
-
-
 @dataclass(frozen=True)
 class Prepared:
     """One model in both forms, and the checkpoint that both were made from."""
@@ -79,8 +79,7 @@ def prepare(checkpoint_folder: Path | None, writes_ends: bool = False, cache: Pa
     name = "random" if checkpoint_folder is None else str(checkpoint.metadata.get("name", folder.name))
     place = cache / f"{name}-{fingerprint(folder)}"
     bundle, peer = place / "bundle", place / "ctranslate2"
-    if not (bundle / "manifest.json").is_file():
-        export(folder, bundle, name)
+    export(folder, bundle, name)
     if not (peer / "model.bin").is_file():
         logger.info("converting %s for CTranslate2", folder)
         convert(checkpoint.model, peer)
@@ -92,8 +91,7 @@ def random_checkpoint(
 ) -> Path:
     """A checkpoint with weights drawn at random, see `random_model`; returns its folder."""
     identity = json.dumps([config.to_dict(), seed, writes_ends, _END_BIAS, _END_STRENGTH])
-    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    folder = cache / f"random-checkpoint-{key}"
+    folder = cache / f"random-checkpoint-{checksum(identity, ())}"
     if not folder.exists():
         metadata = {
             "name": "random",
@@ -112,8 +110,7 @@ def random_model(config: ModelConfig, seed: int, writes_ends: bool = False) -> T
 
     Its outputs never end by themselves, or with `writes_ends` end by chance, so that their lengths are mixed.
     """
-    generator_state = torch.random.get_rng_state()
-    try:
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Transformer(config).eval()
         with torch.no_grad():
@@ -124,8 +121,6 @@ def random_model(config: ModelConfig, seed: int, writes_ends: bool = False) -> T
             model.final_bias[: num_special_tokens()] = _NEVER
             if writes_ends:
                 _end_by_position(model)
-    finally:
-        torch.random.set_rng_state(generator_state)
     return model
 
 
@@ -171,22 +166,39 @@ def num_special_tokens() -> int:
 
 def fingerprint(folder: Path) -> str:
     """A checksum of a checkpoint and of the sources that export and convert it."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    exporter = root.parent / "export"
-    sources = [*exporter.glob("*.py"), *exporter.glob("*.txt"), *(root / "peers").glob("*.py")]
-    for path in [folder / "config.json", folder / "model.safetensors", folder / "tokenizer.json", *sorted(sources)]:
+    files = [folder / name for name in ("config.json", "model.safetensors", "tokenizer.json")]
+    makers = [*ROOT.glob("export/*.py"), *ROOT.glob("export/*.txt"), *ROOT.glob("bench/peers/*converter.py")]
+    return checksum("", [*files, *sorted(makers)])
+
+
+def checksum(identity: str, files: Iterable[Path]) -> str:
+    """Twelve digits for a text and the contents of files."""
+    digest = hashlib.sha256(identity.encode())
+    for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def export(checkpoint: Path, bundle: Path, name: str, precisions: Sequence[str] = PRECISIONS) -> None:
-    """Make the bundle of a checkpoint in all precisions that are compared; BenchError with what the exporter said."""
-    bundle.parent.mkdir(parents=True, exist_ok=True)
+    """Make the bundle of a checkpoint in all precisions that are compared, where it is missing."""
+    if (bundle / "manifest.json").is_file():
+        return
     logger.info("exporting %s", checkpoint)
     command = [sys.executable, "-m", "export", str(checkpoint), str(bundle), "--name", name, "--force"]
     for precision in precisions:
         command += ["--precision", precision]
-    done = subprocess.run(command, cwd=Path(__file__).parent.parent, check=False, capture_output=True, text=True)
+    run_tool(command)
+
+
+def convert_library_model(folder: Path, peer: Path) -> None:
+    """Make CTranslate2's model of one that transformers knows, where it is missing."""
+    if not (peer / "model.bin").is_file():
+        logger.info("converting %s for CTranslate2", folder)
+        ctranslate2.converters.TransformersConverter(str(folder)).convert(str(peer), force=True)
+
+
+def run_tool(command: Sequence[str]) -> None:
+    """Run a command in a process of its own; BenchError with the end of what it said where it fails."""
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise BenchError(f"the export of {checkpoint} failed with exit code {done.returncode}:\n{done.stderr.strip()}")
+        raise BenchError(f"{' '.join(command)} failed:\n{done.stderr.strip()[-2000:]}")

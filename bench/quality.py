@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.ours import decoding_limits, server_settings
 from export.bundle import Bundle, BundleError, load_bundle
 from model.data import DataError, read_pairs
 from model.evaluation import score
 from model.tokenizer import Tokenizer
 from model.translation_format import BoundFormat
 from service.engine.decode.engine import DecodingEngine
-from service.engine.decode.line import DecodingLimits
 from service.engine.decode.types import DecodingOptions, DecodingRequest
 from service.runtime.decoder import OnnxDecoderBackend
 
@@ -56,8 +56,9 @@ def evaluate(bundle: Bundle, flags: argparse.Namespace) -> list[dict[str, Any]]:
     print(f"{'set':<16}{'pairs':>6}  {'direction':<10}{'precision':<10}{'BLEU':>7}{'chrF':>7}{'sentences/s':>13}")
     rows = []
     for precision in flags.precision or [name for name in bundle.precisions if name != "fp16"]:
-        limits = DecodingLimits(max_waiting_requests=1_000_000, max_waiting_tokens=1_000_000_000)
-        engine = DecodingEngine(OnnxDecoderBackend(bundle, precision), limits, num_loops=flags.loops)
+        backend = OnnxDecoderBackend(bundle, precision)
+        limits = decoding_limits(server_settings(), bundle, backend, "cpu")
+        engine = DecodingEngine(backend, limits, num_loops=flags.loops)
         engine.start()
         for path in flags.pairs:
             for direction in bundle.translate.languages.directions:

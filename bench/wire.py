@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable
 
-from bench.models import BenchError
+from bench.side import BenchError
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)

@@ -48,11 +48,6 @@ class PairFile:
     direction: str = "both"
     """Which way the pairs are translated in training: "both", "there" or "back"."""
 
-    @property
-    def num_malformed(self) -> int:
-        """How many lines were left out."""
-        return sum(self.malformed.values())
-
 
 @dataclass
 class TextFile:

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import torch
 
 from bench.gpu.scale import Scale
-from bench.models import BenchError
+from bench.side import BenchError
 
 DTYPES = {"fp16": torch.float16, "fp32": torch.float32}
 PRECISIONS = tuple(DTYPES)

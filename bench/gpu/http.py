@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
-from bench.decoding import Threads
-from bench.embed_load import Ask, Connect, Load, http_client, run_load
 from bench.gpu.models import PreparedModel
-from bench.gpu.ours import Embedder
 from bench.gpu.run import Run
-from bench.http import measure_http, serving
+from bench.loads import Load, Server, in_process, run_load
 from bench.models import num_special_tokens, word
-from model.embedding import input_ids
+from bench.ours import EngineDecoder, EngineEncoder
+from bench.servers import embed_body, our_server, translate_body
+from bench.side import Text, Threads
 from service.models.choices import PRECISIONS
 
 _THREADS = Threads(1, 1)
 _TEXTS_PER_REQUEST = (1, 32)
 _WARM_SHARE = 0.25
+
+Measure = Callable[[Run, PreparedModel, str], None]
 
 
 def measure_http_share(run: Run) -> None:
@@ -28,16 +29,13 @@ def measure_http_share(run: Run) -> None:
     if precision is None:
         run.record.leave_out(f"HTTP in {', '.join(run.precisions)}", f"the server runs {', '.join(served)} here")
         return
-    for model in run.chosen(run.scale.translate)[:1]:
-        if run.record.is_late:
-            run.record.leave_out(f"{model.name} over HTTP", "no time was left")
-        else:
-            _measure_translate(run, model, precision)
-    for model in run.chosen(run.scale.embed)[:1]:
-        if run.record.is_late:
-            run.record.leave_out(f"{model.name} over HTTP", "no time was left")
-        else:
-            _measure_embed(run, model, precision)
+    measures: list[tuple[Any, Measure]] = [(run.scale.translate, _measure_translate), (run.scale.embed, _measure_embed)]
+    for models, measure in measures:
+        for model in run.chosen(models)[:1]:
+            if run.record.is_late:
+                run.record.leave_out(f"{model.name} over HTTP", "no time was left")
+            else:
+                measure(run, model, precision)
 
 
 def _texts(run: Run, model: PreparedModel, num_words: int) -> list[str]:
@@ -50,66 +48,43 @@ def _texts(run: Run, model: PreparedModel, num_words: int) -> list[str]:
 def _measure_translate(run: Run, model: PreparedModel, precision: str) -> None:
     scale = run.scale
     texts = _texts(run, model, scale.source_tokens - 2)
-    for result in measure_http(
-        model.bundle, precision, _THREADS, texts, scale.target_tokens, scale.num_clients, run.device
-    ):
+    known = dict(zip(texts, (Text(ids, scale.target_tokens) for ids in model.source_ids(texts)), strict=True))
+    engine = EngineDecoder(model.bundle, precision, _THREADS, run.device)
+    try:
+        body = partial(translate_body, max_new_tokens=scale.target_tokens)
+        with our_server(model.bundle, precision, _THREADS, "/translate", body, run.device) as server:
+            _measure(run, "translate", in_process(engine, known=known), server, texts)
+    finally:
+        engine.close()
+
+
+def _measure_embed(run: Run, model: PreparedModel, precision: str) -> None:
+    texts = _texts(run, model, min(run.scale.text_tokens, run.scale.source_tokens))
+    engine = EngineEncoder(model.bundle, precision, _THREADS, device=run.device)
+    try:
+        with our_server(model.bundle, precision, _THREADS, "/embed", embed_body, run.device) as server:
+            _measure(run, "embed", in_process(engine), server, texts)
+    finally:
+        engine.close()
+
+
+def _measure(run: Run, task: str, engine: Server[str], server: Server[str], texts: Sequence[str]) -> None:
+    for texts_per_request in _TEXTS_PER_REQUEST:
+        load = Load(run.scale.num_clients, min(texts_per_request, len(texts)))
+        speeds = [_speed(load, side, texts, run.scale.http_seconds) for side in (engine, server)]
         run.record.add(
             {
-                "task": "translate",
-                "precision": precision,
-                "clients": result.num_clients,
-                "texts_per_request": result.texts_per_request,
-                "engine_texts_per_second": result.engine_sentences_per_second,
-                "http_texts_per_second": result.http_sentences_per_second,
-                "kept": result.kept,
+                "task": task,
+                "precision": server.precision,
+                "clients": load.num_clients,
+                "texts_per_request": load.texts_per_request,
+                "engine_texts_per_second": speeds[0],
+                "http_texts_per_second": speeds[1],
+                "kept": speeds[1] / speeds[0],
             }
         )
 
 
-def _measure_embed(run: Run, model: PreparedModel, precision: str) -> None:
-    scale = run.scale
-    texts = _texts(run, model, min(scale.text_tokens, scale.source_tokens))
-    embedder = Embedder(model.bundle, precision, run.device)
-    try:
-        with serving(model.bundle, precision, _THREADS, run.device) as url:
-            server = http_client(url, "/embed", lambda part: {"inputs": list(part)})
-            for texts_per_request in _TEXTS_PER_REQUEST:
-                load = Load(scale.num_clients, min(texts_per_request, len(texts)))
-                speeds = [
-                    _speed(load, connect, texts, scale.http_seconds) for connect in (_engine(embedder, model), server)
-                ]
-                run.record.add(
-                    {
-                        "task": "embed",
-                        "precision": precision,
-                        "clients": load.num_clients,
-                        "texts_per_request": load.texts_per_request,
-                        "engine_texts_per_second": speeds[0],
-                        "http_texts_per_second": speeds[1],
-                        "kept": speeds[1] / speeds[0],
-                    }
-                )
-    finally:
-        embedder.close()
-
-
-def _speed(load: Load, connect: Connect, texts: Sequence[str], seconds: float) -> float:
-    asyncio.run(run_load(load, connect, texts, _WARM_SHARE * seconds))
-    return asyncio.run(run_load(load, connect, texts, seconds)).texts_per_second
-
-
-def _engine(embedder: Embedder, model: PreparedModel) -> Connect:
-    """Clients that ask the engine in this process, with texts that were tokenized before."""
-    tokenizer, limit = model.checkpoint.tokenizer, model.config.max_seq_len
-    known: dict[str, list[int]] = {}
-
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Ask]:
-        async def ask(texts: Sequence[str]) -> None:
-            fresh = [text for text in texts if text not in known]
-            known.update(zip(fresh, input_ids(tokenizer, fresh, limit), strict=True) if fresh else ())
-            await embedder.run([known[text] for text in texts])
-
-        yield ask
-
-    return connect
+def _speed(load: Load, server: Server[str], texts: Sequence[str], seconds: float) -> float:
+    run_load(server.connect, texts, load, _WARM_SHARE * seconds)
+    return run_load(server.connect, texts, load, seconds).texts_per_second

@@ -20,7 +20,8 @@ from bench.gpu.scale import FULL, TINY, Scale
 from bench.gpu.speed import measure_embed, measure_generate, measure_translate
 from bench.gpu.tables import PARTS
 from bench.machine import busy_warning, describe_machine
-from bench.models import CACHE, BenchError
+from bench.models import CACHE
+from bench.side import BenchError
 from export.bundle import find_bundles
 
 logger = logging.getLogger(__name__)

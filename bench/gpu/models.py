@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 
 from bench.gpu.device import DTYPES, PRECISIONS, torch_device
 from bench.gpu.scale import Scale
-from bench.models import LANGUAGES, export, fingerprint, num_special_tokens, random_model, word_tokenizer
+from bench.models import LANGUAGES, checksum, export, fingerprint, num_special_tokens, random_model, word_tokenizer
 from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.config import ModelConfig
 from model.embedding import mean_pooled
 from model.transformer import Transformer
-from model.translation_format import OWN_FORMAT
+from model.translation_format import OWN_FORMAT, BoundFormat
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +51,17 @@ class PreparedModel:
         chance = np.random.default_rng(_SEED)
         ids = chance.integers(num_special_tokens(), self.config.vocab_size, (num_rows, num_tokens))
         if self.config.architecture == "encoder_decoder":
-            tokenizer = self.checkpoint.tokenizer
-            bound = OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
+            bound = self._bound()
             ids = np.array([bound.source_ids(row[bound.num_source_tokens :]) for row in ids.tolist()])
         return ids
+
+    def source_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Texts as an encoder that translates reads them."""
+        return [self._bound().source_ids(row) for row in self.checkpoint.tokenizer.encode_batch(texts)]
+
+    def _bound(self) -> BoundFormat:
+        tokenizer = self.checkpoint.tokenizer
+        return OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
 
 
 def prepare_models(scale: Scale, names: Iterable[str], cache: Path) -> dict[str, PreparedModel]:
@@ -69,15 +75,13 @@ def prepare_models(scale: Scale, names: Iterable[str], cache: Path) -> dict[str,
 
 
 def _prepare(name: str, config: ModelConfig, cache: Path) -> PreparedModel:
-    identity = json.dumps([config.to_dict(), _SEED])
-    folder = cache / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    folder = cache / f"{name}-{checksum(json.dumps([config.to_dict(), _SEED]), ())}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         model = random_model(config, _SEED) if config.architecture == "encoder_decoder" else _random(config)
         save_checkpoint(Checkpoint(model, word_tokenizer(config.vocab_size), _metadata(config), torch.float16), folder)
     bundle = cache / f"{name}-{fingerprint(folder)}" / "bundle"
-    if not (bundle / "manifest.json").is_file():
-        export(folder, bundle, name, PRECISIONS)
+    export(folder, bundle, name, PRECISIONS)
     return PreparedModel(name, load_checkpoint(folder), bundle)
 
 

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.batches import compare_tokens
-from bench.decoding import Source
 from bench.gpu.graphs import Array, OpenGraph, Outputs, run_attention, run_graphs
-from bench.gpu.ours import Steps, writer
+from bench.gpu.ours import Steps, TokenIds, writer
 from bench.gpu.run import Run
-from bench.translate import SENTENCES
+from bench.models import SENTENCES
+from bench.rounds import compare_tokens
 from export.bundle import Bundle, load_bundle
 from export.comparison import TOLERANCES, Differences, check_values
 from model.tokenizer import Tokenizer
@@ -38,7 +37,7 @@ class Variant(NamedTuple):
 class Texts(NamedTuple):
     """Real sentences as a bundle reads them, and what it makes of them on the processor in float32."""
 
-    sources: list[Source]
+    sources: list[TokenIds]
     targets: list[list[int]]
 
 
@@ -84,7 +83,7 @@ def _texts(run: Run, bundle: Bundle) -> Texts:
     return Texts(sources, _write(bundle, sources, run.scale.sentence_tokens))
 
 
-def _write(bundle: Bundle, sources: Sequence[Source], num_tokens: int) -> list[list[int]]:
+def _write(bundle: Bundle, sources: Sequence[TokenIds], num_tokens: int) -> list[list[int]]:
     with writer(bundle, "fp32", "cpu", _ROWS) as write:
         return write(sources, 1, num_tokens)
 
@@ -146,13 +145,13 @@ def _compare_texts(run: Run, bundle: Bundle, variant: Variant, texts: Texts) -> 
     ):
         for beam_size in beams:
             our, their = (side(texts.sources, beam_size, run.scale.sentence_tokens) for side in (ours, theirs))
-            agreement = compare_tokens(our, their, variant.precision, beam_size)
+            agreement = compare_tokens(our, their)
             run.record.add(
                 {
                     "bundle": bundle.name,
                     "precision": variant.name,
                     "what": "greedy, whole" if beam_size == 1 else f"beam {beam_size}, whole",
                     "equal_tokens": agreement.equal_tokens,
-                    "equal_sentences": agreement.equal_sentences,
+                    "equal_sentences": agreement.equal_outputs,
                 }
             )

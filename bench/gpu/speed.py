@@ -12,18 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.batches import compare_tokens
-from bench.decoding import Source
 from bench.gpu.models import PreparedModel
-from bench.gpu.ours import Embedder, Generator, Steps, Tokens, open_translator, translate
+from bench.gpu.ours import Steps, TokenIds, Tokens, open_decoder, write
 from bench.gpu.run import Run
 from bench.gpu.work import Work, encoder_work, step_work
+from bench.ours import EngineEncoder
 from bench.peers.torch_sides import TorchEncoder, TorchGenerator, TorchTranslator
 from bench.peers.torch_static import MODES
-from bench.rounds import Spread, ratio, time_in_turn
+from bench.rounds import Spread, compare_tokens, ratio, time_in_turn
+from bench.side import NAME as OURS
+from bench.side import Threads
 from model.transformer import Transformer
-
-OURS = "polyhead"
 
 Write = Callable[[int], Tokens]
 """So many new tokens of every row of a case."""
@@ -42,7 +41,7 @@ def measure_translate(run: Run) -> None:
         with ExitStack() as stack:
             runs = Steps()
             observe = runs.observer(run.device, cuda_graphs=run.cuda_graphs)
-            decoder = open_translator(model.bundle, precision, run.device, num_rows, observe)
+            decoder = open_decoder(model.bundle, precision, run.device, num_rows, observe)
             stack.callback(decoder.close)
             peer = model.torch_model(precision, run.device)
             for beam in scale.beam_sizes:
@@ -53,7 +52,7 @@ def measure_translate(run: Run) -> None:
                     }
                     work = step_work(peer, precision, batch * beam, scale.target_tokens / 2, batch, scale.source_tokens)
                     case = {"model": model.name, "precision": precision, "beam": beam, "batch": batch}
-                    ours = partial(translate, decoder, _rows(ids), beam)
+                    ours = partial(write, decoder, _rows(ids), beam)
                     _measure_steps(run, case, ours, factories, scale.target_tokens, work, runs)
 
 
@@ -64,7 +63,7 @@ def measure_generate(run: Run) -> None:
         with ExitStack() as stack:
             runs = Steps()
             observe = runs.observer(run.device, cuda_graphs=run.cuda_graphs)
-            generator = Generator(model.bundle, precision, run.device, max(scale.num_streams), observe)
+            generator = open_decoder(model.bundle, precision, run.device, max(scale.num_streams), observe)
             stack.callback(generator.close)
             peer = model.torch_model(precision, run.device)
             for batch in scale.num_streams:
@@ -74,7 +73,8 @@ def measure_generate(run: Run) -> None:
                 }
                 work = step_work(peer, precision, batch, scale.prompt_tokens + scale.new_tokens / 2)
                 case = {"model": model.name, "precision": precision, "batch": batch}
-                _measure_steps(run, case, partial(generator, _rows(ids)), factories, scale.new_tokens, work, runs)
+                ours = partial(write, generator, _rows(ids), 1)
+                _measure_steps(run, case, ours, factories, scale.new_tokens, work, runs)
 
 
 def measure_embed(run: Run) -> None:
@@ -82,7 +82,7 @@ def measure_embed(run: Run) -> None:
     scale = run.scale
     for precision, model in _cases(run, run.chosen(scale.embed)):
         with ExitStack() as stack:
-            embedder = Embedder(model.bundle, precision, run.device)
+            embedder = EngineEncoder(model.bundle, precision, Threads(1, 1), device=run.device)
             stack.callback(embedder.close)
             peer = model.torch_model(precision, run.device)
             for batch in scale.batch_sizes:
@@ -94,7 +94,7 @@ def _cases(run: Run, models: Sequence[PreparedModel]) -> list[tuple[str, Prepare
     return [(precision, model) for precision in run.precisions for model in models]
 
 
-def _rows(ids: NDArray[np.int64]) -> list[Source]:
+def _rows(ids: NDArray[np.int64]) -> list[TokenIds]:
     return [tuple(row) for row in ids.tolist()]
 
 
@@ -119,17 +119,18 @@ def _measure_steps(
         steps = {name: (whole[name].median - first[name].median) / (num_tokens - 1) for name in sides}
         row = case | _compared(run, work, steps, whole, num_tokens * case["batch"])
         if "eager" in outputs:
-            agreement = compare_tokens(outputs[OURS], outputs["eager"], case["precision"], case.get("beam", 1))
-            row["equal"] = agreement.equal_tokens
+            row["equal"] = compare_tokens(outputs[OURS], outputs["eager"]).equal_tokens
         row["steps_so_far"] = dict(runs.counts)
         run.record.add(row)
 
 
-def _measure_batch(run: Run, case: dict[str, Any], embedder: Embedder, model: PreparedModel, peer: Transformer) -> None:
+def _measure_batch(
+    run: Run, case: dict[str, Any], embedder: EngineEncoder, model: PreparedModel, peer: Transformer
+) -> None:
     num_tokens = run.scale.text_tokens
     ids = model.random_ids(case["batch"], num_tokens)
     factories: dict[str, Callable[[], Embed]] = {mode: partial(TorchEncoder, peer, ids, mode) for mode in MODES}
-    ours: Embed = partial(embedder, _rows(ids))
+    ours: Embed = partial(embedder.run_ids, _rows(ids))
     with _sides(run, case, ours, factories) as sides:
         if not sides:
             return

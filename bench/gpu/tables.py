@@ -1,44 +1,8 @@
-"""How the rows of each part are printed: tables in Markdown, so that they can be kept as they are."""
+"""How the rows of each part are printed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-
-@dataclass(frozen=True)
-class Column:
-    """A row's `key` under a `heading`; `form` is a format specification, or `%` for a share."""
-
-    key: str
-    heading: str
-    form: str = ""
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        value = row.get(self.key)
-        if value is None:
-            return ""
-        if isinstance(value, list):
-            return ", ".join(map(str, value)) or "none"
-        return format(value, self.form)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns from left to right."""
-
-    columns: tuple[Column, ...]
-
-    def head(self) -> str:
-        """The headings and the line below them."""
-        headings = " | ".join(column.heading for column in self.columns)
-        return f"| {headings} |\n{'|---' * len(self.columns)}|"
-
-    def line(self, row: Mapping[str, Any]) -> str:
-        """One row."""
-        return f"| {' | '.join(column.text(row) for column in self.columns)} |"
-
+from bench.report import Column, Table
 
 _SPEED = (
     Column("tokens_per_second", "tokens/s", ".0f"),

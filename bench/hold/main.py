@@ -23,8 +23,8 @@ from bench.hold.samples import ordinary_requests
 from bench.hold.soak import soak
 from bench.hold.target import NO_ANSWER, Target, is_fault
 from bench.hold.watch import Bystander, Memory, forget_highest, read_memory
-from bench.models import BenchError
 from bench.servers import await_health, free_port
+from bench.side import BenchError
 
 _FUZZ_AT_A_TIME = 5_000
 _NICENESS = 5

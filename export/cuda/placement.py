@@ -8,7 +8,7 @@ copied, and each copy makes the host wait for the device at every run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,11 +150,3 @@ def problems(path: Path, table: KernelTable | None = None) -> list[str]:
             for name, operator in placement.fallen_back
         ),
     ]
-
-
-def by_operator(nodes: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
-    """How many nodes there are of each operator."""
-    counts = dict[str, int]()
-    for _, operator in nodes:
-        counts[operator] = counts.get(operator, 0) + 1
-    return counts

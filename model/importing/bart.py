@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from model.importing.bart_text import describe_bart, describe_mbart
-from model.importing.encoder_decoder import IGNORED, RENAMES, common_fields, decide_by_weights, weights
-from model.importing.family import Family
+from model.importing.encoder_decoder import common_fields, family
 from model.importing.options import Options
 
 
@@ -34,21 +33,5 @@ def _fields(options: Options) -> dict[str, Any]:
     }
 
 
-BART = Family(
-    task="generate",
-    configure=configure_bart,
-    weights=weights,
-    decide_by_weights=decide_by_weights,
-    describe=describe_bart,
-    renames=RENAMES,
-    ignored=IGNORED,
-)
-MBART = Family(
-    task="translate",
-    configure=configure_mbart,
-    weights=weights,
-    decide_by_weights=decide_by_weights,
-    describe=describe_mbart,
-    renames=RENAMES,
-    ignored=IGNORED,
-)
+BART = family(configure_bart, describe_bart, "generate")
+MBART = family(configure_mbart, describe_mbart)

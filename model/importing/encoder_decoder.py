@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from model.config import ModelConfig
-from model.importing.family import Ignored, Weight, linear, rows_from
+from model.importing.family import Family, Ignored, Task, Weight, linear, rows_from
 from model.importing.options import Options
+from model.importing.text import TextPart, TextSource
 
 LEARNED_POSITION_OFFSET = 2
 """Rows of a table of learned positions that no token has, whatever its padding is."""
@@ -122,3 +123,21 @@ IGNORED = (
     Ignored(r"final_logits_bias", "it is zero everywhere"),
     Ignored(r"(encoder|decoder)\.version", "it numbers a format"),
 )
+
+
+def family(
+    configure: Callable[[Options], dict[str, Any]],
+    describe: Callable[[TextSource], TextPart],
+    task: Task = "translate",
+    ignored: tuple[Ignored, ...] = (),
+) -> Family:
+    """A family with these names of weights; it may have more to ignore."""
+    return Family(
+        task=task,
+        configure=configure,
+        weights=weights,
+        decide_by_weights=decide_by_weights,
+        describe=describe,
+        renames=RENAMES,
+        ignored=(*IGNORED, *ignored),
+    )

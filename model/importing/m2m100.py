@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from model.importing.encoder_decoder import IGNORED, RENAMES, SINUSOIDS, common_fields, decide_by_weights, weights
-from model.importing.family import Family
+from model.importing.encoder_decoder import SINUSOIDS, common_fields, family
 from model.importing.m2m100_text import describe
 from model.importing.options import Options
 
@@ -22,12 +21,4 @@ def configure(options: Options) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    task="translate",
-    configure=configure,
-    weights=weights,
-    decide_by_weights=decide_by_weights,
-    describe=describe,
-    renames=RENAMES,
-    ignored=(*IGNORED, SINUSOIDS),
-)
+FAMILY = family(configure, describe, ignored=(SINUSOIDS,))

@@ -1,5 +1,6 @@
 """The peer computes what our model computes, or a comparison of speeds says nothing."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from bench.decoding import Settings, Threads
 from bench.models import random_model
+from bench.peers.ctranslate2 import Ctranslate2Decoder
 from bench.peers.ctranslate2_converter import ConversionError, convert
-from bench.peers.ctranslate2_decoder import Ctranslate2Decoder, GatheringDecoder
+from bench.side import Decoder, Gathered, Output, Text, Threads
 from model.config import ModelConfig
 from model.reference import beam
 from model.transformer import Transformer
@@ -53,11 +54,11 @@ def test_it_decodes_what_the_reference_decodes(variant: dict[str, Any], beam_siz
     model = lively_model(replace(CONFIG, **variant))
     decoder = Ctranslate2Decoder(convert(model, tmp_path / "model"), "fp32", Threads(1, 1))
     try:
-        answers = decoder.tokens(decoder.job(SOURCES, Settings(beam_size, MAX_NEW_TOKENS))())
+        outputs = decoder.run([Text(source, MAX_NEW_TOKENS, beam_size) for source in SOURCES])
     finally:
         decoder.close()
     expected = [beam(model, source, beam_size, MAX_NEW_TOKENS, early_stopping="always") for source in SOURCES]
-    assert answers == [hypotheses[0].token_ids for hypotheses in expected]
+    assert [list(output.token_ids) for output in outputs] == [hypotheses[0].token_ids for hypotheses in expected]
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +66,20 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(lively_model(CONFIG), tmp_path_factory.mktemp("peer") / "model")
 
 
-@pytest.mark.parametrize("kind", [Ctranslate2Decoder, GatheringDecoder])
-def test_a_request_of_its_own_gets_what_a_batch_gets(kind: type[Ctranslate2Decoder], converted: Path) -> None:
-    decoder = kind(converted, "fp32", Threads(2, 1))
-    settings = Settings(1, MAX_NEW_TOKENS)
+def test_a_request_of_its_own_gets_what_a_batch_gets(converted: Path) -> None:
+    decoder = Ctranslate2Decoder(converted, "fp32", Threads(2, 1))
+    gathered = Gathered("gathered", decoder, decoder.run, 2)
+    texts = [Text(source, MAX_NEW_TOKENS) for source in SOURCES]
+
+    async def ask_all(side: Decoder) -> list[Output]:
+        return [output for outputs in await asyncio.gather(*(side.ask([text]) for text in texts)) for output in outputs]
+
     try:
-        batch = decoder.tokens(decoder.job(SOURCES, settings)())
-        single = decoder.tokens([future.result(30) for future in [decoder.submit(s, settings) for s in SOURCES]])
+        batch = decoder.prepare(texts)()
+        assert [asyncio.run(ask_all(side)) for side in (decoder, gathered)] == [batch, batch]
     finally:
+        gathered.close()
         decoder.close()
-    assert single == batch
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
