@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import plot
 from bench.loads import ENGINE, Load, in_process, measure_loads
-from bench.models import SENTENCES, Prepared, num_special_tokens, prepare, word
+from bench.models import CACHE, SENTENCES, Prepared, num_special_tokens, prepare, word
 from bench.ours import EngineDecoder
 from bench.peers.ctranslate2 import Ctranslate2Decoder, use_best_kernels
 from bench.report import AGREEMENT, KEPT, RATIOS, SIDE, TOKENS, Column, Record, Table, begin, latency, speed
@@ -81,12 +81,13 @@ class Options:
     num_threads: int = 2
     rounds: int = 5
     num_arrivals: int = 200
+    cache: Path = CACHE
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measure everything that `options` ask for, and print it as it comes."""
     machine = begin(options.num_threads, use_best_kernels)
-    prepared = prepare(options.checkpoint)
+    prepared = prepare(options.checkpoint, cache=options.cache)
     texts = _batch_texts(prepared)
     record = Record({"machine": machine, "model": _describe(prepared, texts)}, TABLES)
     measures = {"batches": partial(_batches, prepared, texts), "arrivals": partial(_arrivals, prepared)}
@@ -136,7 +137,7 @@ def _arrivals(prepared: Prepared, precision: str, options: Options, record: Reco
     """Each side under the same loads: ours, the peer with a batcher before it, and the peer called once a request."""
     threads = thread_choices(options.num_threads)[0]
     if not prepared.is_trained:
-        prepared = prepare(None, writes_ends=True)
+        prepared = prepare(None, writes_ends=True, cache=options.cache)
     texts = mixed_texts(prepared, options.num_arrivals)
     with ExitStack() as stack:
         ours, peer = (

@@ -148,7 +148,7 @@ def test_everything_is_measured_printed_and_drawn(
     assert ("ctranslate2", "int4") not in others
     ours = next(row for row in rows if (row["side"], row["precision"]) == ("polyhead", "int8"))
     assert set(ours["ratios"]) == {"transformers fp32", "ctranslate2 fp32", "ctranslate2 int8"}
-    assert 0 < ours["gap_p50_milliseconds"] <= ours["gap_p99_milliseconds"]
+    assert 0 <= ours["gap_p50_milliseconds"] <= ours["gap_p99_milliseconds"]
     assert [load["side"] for load in results["arrivals"]] == [
         "polyhead",
         "polyhead batch at a time",

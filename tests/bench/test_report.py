@@ -27,7 +27,7 @@ def test_a_row_is_told_by_its_columns(capsys: pytest.CaptureFixture[str]) -> Non
     }
     record.add(row)
     record.leave_out("another", "it is not installed")
-    assert capsys.readouterr().out.splitlines()[2:] == [
+    assert capsys.readouterr().out.splitlines()[3:] == [
         "| side | texts/s (min-max) | gap p50, p99 ms | times as fast as | host |",
         "|---|---|---|---|---|",
         "| polyhead | 28.4 (27.9-31.2) |  | peer fp32 1.40, peer int8 0.50 | none |",
