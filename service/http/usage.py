@@ -111,7 +111,8 @@ class UsageBook:
             self._of((month, name)).characters -= num_characters
 
     def _month(self) -> str:
-        return f"{self._now():%Y-%m}"
+        now = self._now()
+        return f"{now.year}-{now.month:02}"
 
     def _of(self, place: _Place) -> Usage:
         return self._new.setdefault(place, Usage())

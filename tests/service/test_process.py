@@ -22,6 +22,7 @@ import asyncio, signal, sys
 from service.logs import configure_logging
 from service.operations.metrics import Metrics
 from service.models.registry import ModelRegistry
+from service.http.access import open_access
 from service.server import serve
 from service.settings import load_settings
 from tests.service.fakes import FakeEngine, fake_model, tiny_tokenizer
@@ -39,7 +40,7 @@ engine = HoldingEngine(tiny_tokenizer())
 engine.hold()
 settings = load_settings()
 configure_logging(settings.log_level)
-sys.exit(serve(settings, ModelRegistry([fake_model(engine)]), Metrics()))
+sys.exit(serve(settings, ModelRegistry([fake_model(engine)]), Metrics(), open_access(settings)))
 '''
 
 

@@ -12,7 +12,7 @@ from service.app import ROUTERS
 from tests.service.conftest import RunningEmbedder, Serve, ServeEmbedder
 
 KEYED = {"q": "Hello.", "source": "en", "target": "de"}
-OPEN_PATHS = {"/", "/docs", "/health", "/info", "/metrics", "/languages", "/frontend/settings"}
+OPEN_PATHS = {"/", "/docs", "/health", "/info", "/metrics", "/openapi.json", "/languages", "/frontend/settings"}
 ROUTES = sorted(
     (method, route.path)
     for router, _ in ROUTERS

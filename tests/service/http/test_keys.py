@@ -15,7 +15,7 @@ from service.errors import QuotaExceededError, StartupError
 from service.http.keys import ApiKey, load_keys
 from service.http.usage import UsageBook
 from service.settings import Settings
-from tests.service.conftest import Running, Serve
+from tests.service.conftest import Running, Serve, ServeEmbedder
 
 KEYS = f"""
 [[keys]]
@@ -75,6 +75,26 @@ def test_characters_of_a_month_are_counted_and_refused(serve: Serve, keys_file: 
     assert served.client.get("/v2/usage", headers=headers).json() == {"character_count": 13, "character_limit": 20}
     assert translate(served, "schlüssel", "Hello.").status_code == 200
     assert translate(served, "secret-of-boss", "x" * 100).status_code == 200  # has no such limit
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "num_characters"),
+    [
+        ("/translate", {"q": ["Good", "morning."], "source": "en", "target": "de"}, 12),
+        ("/translate", {"q": "Good morning.", "source": "en", "target": "de", "stream": True}, 13),
+        ("/v2/translate", {"text": ["Good", "morning."], "source_lang": "EN", "target_lang": "DE"}, 12),
+        ("/embed", {"inputs": ["a b", "c"]}, 4),
+        ("/embed_all", {"inputs": "a b"}, 3),
+        ("/v1/embeddings", {"input": "a b", "model": "mini"}, 3),
+    ],
+)
+def test_every_head_charges_its_texts(
+    serve_embedder: ServeEmbedder, path: str, fields: dict[str, object], num_characters: int
+) -> None:
+    served = serve_embedder()
+    answer = served.client.post(path, json=fields)
+    assert answer.status_code == 200, answer.text
+    assert served.client.get("/v2/usage").json()["character_count"] == num_characters
 
 
 def test_what_fails_is_not_charged(serve: Serve, keys_file: Path) -> None:

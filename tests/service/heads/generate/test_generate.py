@@ -351,3 +351,15 @@ def test_the_openapi_page_knows_what_is_said(generator: RunningGenerator) -> Non
     body = page["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "top_n_tokens" in body["properties"]["parameters"]["properties"]
     assert list(page["paths"]["/generate_stream"]["post"]["responses"]["200"]["content"]) == ["text/event-stream"]
+
+
+def test_prompts_are_charged_to_the_key(serve_generator: ServeGenerator) -> None:
+    served = serve_generator()
+    for answer in (
+        served.generate("a b"),
+        served.generate_stream("a b"),
+        served.complete("a b"),
+        served.complete("c", n=2),
+    ):
+        assert answer.status_code == 200, answer.text
+    assert served.client.get("/v2/usage").json()["character_count"] == 10
