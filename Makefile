@@ -14,6 +14,7 @@ RUNTIME := cpu
 VENV    := .venv
 endif
 VENV_DEV := .venv-dev
+VENV_FAST := .venv-fast
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 SOURCES      = $(wildcard model export service bench tests)
@@ -48,6 +49,12 @@ $(VENV_DEV)/.installed: pyproject.toml
 	@$(VENV_DEV)/bin/python $(PIP_INSTALL) --editable '.[cpu,train,dev]'
 	@touch $@
 
+$(VENV_FAST)/.installed: pyproject.toml requirements/cpu.txt
+	@$(call create_venv,$(VENV_FAST))
+	@echo 'Installing the serving runtime and what its tests need into $(VENV_FAST) (no torch) ...'
+	@$(VENV_FAST)/bin/python $(PIP_INSTALL) --constraint requirements/cpu.txt --editable '.[cpu,pictures,test]'
+	@touch $@
+
 define create_venv
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyhead needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": name another, as in: make PYTHON=python3.12")' && \
 { test -x $(1)/bin/pip || $(PYTHON) -m venv $(1); }
@@ -69,6 +76,10 @@ model: $(VENV_DEV)/.installed ## Import a model, from a folder or the Hugging Fa
 .PHONY: test
 test: $(VENV_DEV)/.installed ## Run the whole test suite (ARGS="-k beam" for a part)
 	@$(VENV_DEV)/bin/python -m pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(VENV_FAST)/.installed ## Run the tests that need no torch, in .venv-fast (about a minute)
+	@$(VENV_FAST)/bin/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 .PHONY: lint
 lint: $(VENV_DEV)/.installed ## Check style (ruff) and types (mypy, strict)
@@ -108,5 +119,5 @@ audit: $(VENV_DEV)/.installed ## Look for known vulnerabilities in what is locke
 
 .PHONY: clean
 clean: ## Remove the environments and the caches
-	@rm -rf .venv .venv-gpu .venv-dev .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf .venv .venv-gpu .venv-dev .venv-fast .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ from export import equalize as equalizing
 from export.calibration import TEXTS, Range, channel_ranges, text_ids
 from export.cli import main
 from export.convert import ExportOptions, export_bundle
-from export.derived import constant, produced_by
+from export.derived import constant, numbers, produced_by
 from export.description import ExportError
 from export.equalize import NUM_SPLITS, equalize, equalizing_factors, split_plan
 from export.processor import int8_options
@@ -145,6 +145,23 @@ def test_int8_keeps_what_one_scale_loses(tmp_path: Path, activation: str) -> Non
     found = [embeddings(even, model, tmp_path, TEXT_IDS), embeddings(plain, model, tmp_path / "plain", TEXT_IDS)]
     losses = [1 - smallest_cosine(values, expected(model, TEXT_IDS)) for values in found]
     assert losses[0] < 0.5 * losses[1]
+
+
+def test_int8_weights_are_within_half_a_step_everywhere() -> None:
+    """The largest of each channel among them, which stands at the very end of the range."""
+    graph, weights = traced_encoder(), stored(with_far_channels())
+    part_projections(graph, weights)
+    ranges = equalize(graph, weights, channel_ranges(with_far_channels(), TEXT_IDS))
+    quantize(graph, weights, ranges)
+    nodes = [node for node in graph.graph if node.op_type == "QuantizeLinear" and "axis" in node.attributes]
+    assert len(nodes) >= 12
+    for node in nodes:
+        weight, scales = numbers(node.inputs[0]).astype(np.float64), numbers(node.inputs[1]).astype(np.float64)
+        axis = node.attributes["axis"].as_int()
+        steps = np.expand_dims(scales, 1 - axis)
+        integers = np.clip(np.rint(weight / steps), np.iinfo(np.int8).min, np.iinfo(np.int8).max)
+        assert (np.abs(integers * steps - weight) <= steps * (0.5 + 1e-4)).all()
+        assert (np.abs(integers).max(axis=1 - axis) == np.iinfo(np.int8).max).all()  # and no range is left unused
 
 
 @given(arrays(np.float32, st.integers(1, 64), elements=st.floats(-1, 30, width=32)))

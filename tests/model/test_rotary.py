@@ -14,6 +14,8 @@ from tests.model.samples import make_config
 
 LLAMA3 = RotaryScaling("llama3", factor=8.0, original_max_seq_len=256, slow_turns=1.0, fast_turns=4.0)
 YARN = RotaryScaling("yarn", 4.0, original_max_seq_len=128, slow_turns=1.0, fast_turns=32.0)
+# With a small base even the last pair turns often within it, so that the way from one to the other is cut at the end.
+LONG_YARN = RotaryScaling("yarn", 4.0, original_max_seq_len=2048, slow_turns=1.0, fast_turns=32.0)
 
 
 def theirs(head_size: int, base: float, **parameters: Any) -> tuple[list[float], float]:
@@ -32,7 +34,7 @@ def test_plain_frequencies_fall_from_one_to_nearly_one_over_the_base() -> None:
 
 
 @pytest.mark.parametrize("head_size", [8, 64, 128])
-@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+@pytest.mark.parametrize("base", [16.0, 10_000.0, 500_000.0])
 @pytest.mark.parametrize(
     ("scaling", "parameters"),
     [
@@ -48,15 +50,16 @@ def test_plain_frequencies_fall_from_one_to_nearly_one_over_the_base() -> None:
             },
         ),
         (YARN, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}),
+        (LONG_YARN, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}),
     ],
-    ids=["linear", "llama3", "yarn"],
+    ids=["linear", "llama3", "yarn", "long yarn"],
 )
 def test_scaled_frequencies_equal_those_of_transformers(
     head_size: int, base: float, scaling: RotaryScaling, parameters: dict[str, Any]
 ) -> None:
     wanted, factor = theirs(head_size, base, **parameters)
     assert frequencies(head_size, base, scaling) == pytest.approx(wanted, rel=1e-5)
-    assert factor == pytest.approx(0.1 * math.log(4.0) + 1 if scaling is YARN else 1.0)
+    assert factor == pytest.approx(0.1 * math.log(4.0) + 1 if scaling.kind == "yarn" else 1.0)
 
 
 @pytest.mark.parametrize("scaling", [LLAMA3, YARN], ids=["llama3", "yarn"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from service.heads.registry import HEADS
+from tests.imports import ROOT, imports
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model", "export", "service", "bench")
 NEVER_SERVED = ("torch", "transformers", "onnx", "onnxscript", "onnx_ir")
 FLOORS = (
@@ -36,18 +36,6 @@ def sources(folder: str) -> list[Path]:
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files, f"{folder}/ has no Python files"
     return files
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Full names of what a file imports anywhere; `from a import b` gives both a and a.b, as b may be a module."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno}: a relative import"
-            assert node.module
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def is_in(module: str, packages: tuple[str, ...]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,13 @@ from export.heads import Alignment
 from model.config import ModelConfig
 from service.engine.core.observer import Observer
 from service.engine.encode.attention import AttentionRequest, AttentionResult, Kind, Maps
+from service.engine.encode.attention_engine import AttentionBackend, AttentionEngine
 from service.heads.attend.support import AttentionSupport
 from tests.service.embed_fakes import embed_tokenizer
 from tests.service.fakes import StandIn
 
 NUM_HEADS = 2
+MAX_TOKENS = 128
 NUM_LAYERS = {"encoder": 3, "decoder": 2, "cross": 2}
 
 
@@ -68,14 +71,20 @@ class FakeAttentionEngine(StandIn[AttentionRequest, AttentionResult]):
     """`planted` replaces the maps of every layer and head of the cross-attention, by the number of the request."""
 
     def __init__(self, architecture: str, observer: Observer | None = None) -> None:
-        super().__init__(observer)
+        backend = SimpleNamespace(
+            vocab_size=embed_tokenizer().vocab_size,
+            num_token_types=0,
+            reads_source=architecture != "decoder",
+            reads_target=architecture != "encoder",
+            max_source_tokens=MAX_TOKENS,
+            max_target_tokens=MAX_TOKENS,
+        )
+        super().__init__(AttentionEngine(cast(AttentionBackend, backend)), observer)
         self.architecture = architecture
         self.planted: list[NDArray[np.float32]] = []
         self.spoil: NDArray[np.float32] | None = None
 
     def _result(self, request: AttentionRequest, seconds: float) -> AttentionResult:
-        assert (request.source_ids is None) == (self.architecture == "decoder")
-        assert (request.target_ids is None) == (self.architecture == "encoder")
         maps = maps_of(request, self.architecture)
         if self.planted:
             cross = np.stack([self.planted.pop(0)] * NUM_HEADS)

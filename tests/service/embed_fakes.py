@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import tokenizers
@@ -12,6 +14,8 @@ from tokenizers.processors import TemplateProcessing
 
 from model.tokenizer import BOS, EOS, Tokenizer
 from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
+from service.engine.encode.embedding_backend import EncoderBackend
+from service.engine.encode.embedding_engine import EmbeddingEngine
 from service.heads.embed.model import EmbeddingModel
 from tests.service.fakes import StandIn, tiny_tokenizer
 
@@ -50,6 +54,16 @@ def pooled(ids: Sequence[int]) -> NDArray[np.float32]:
 
 class FakeEmbeddingEngine(StandIn[EmbeddingRequest, EmbeddingResult]):
     """A vector for each token out of a fixed table; pooled by their mean."""
+
+    def __init__(self) -> None:
+        backend = SimpleNamespace(
+            pad_id=0,
+            vocab_size=embed_tokenizer().vocab_size,
+            num_token_types=0,
+            max_input_tokens=MAX_TOKENS,
+            width=WIDTH,
+        )
+        super().__init__(EmbeddingEngine(cast(EncoderBackend, backend)))
 
     def _result(self, request: EmbeddingRequest, seconds: float) -> EmbeddingResult:
         self.steps += 1

@@ -8,27 +8,27 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Generic, TypeVar, cast
 
 from model.tokenizer import Tokenizer, language_tag, train
+from service.engine.core.base import BaseEngine
 from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError
+from service.engine.core.line import Request
 from service.engine.core.observer import NullObserver, Observer
 from service.engine.core.types import EngineStats
+from service.engine.decode.backend import Backend
+from service.engine.decode.engine import DecodingEngine
 from service.engine.decode.types import DecodingRequest, Hypothesis, Result
 from service.heads.translate.model import TranslationModel
 from service.models.base import LoadedModel
 from service.models.registry import ModelLoader, ModelRegistry
 from service.settings import Settings
 
-
-class TimedRequest(Protocol):
-    @property
-    def deadline(self) -> float | None: ...
-
-
-RequestT = TypeVar("RequestT", bound=TimedRequest)
+RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
 
+MAX_SOURCE_TOKENS, MAX_NEW_TOKENS = 64, 128
 SENTENCES = (
     "Good morning, my friend.",
     "Guten Morgen, mein Freund.",
@@ -43,12 +43,13 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 class StandIn(ABC, Generic[RequestT, ResultT]):
-    """An engine's manners without its work.
+    """An engine's manners without its work. What `real`, which is never started, would refuse is refused.
 
     `hold` makes it wait until `release`; `max_waiting` is its queue; the rest counts what was done to it.
     """
 
-    def __init__(self, observer: Observer | None = None) -> None:
+    def __init__(self, real: BaseEngine[RequestT, ResultT], observer: Observer | None = None) -> None:
+        self._real = real
         self._observer = observer or NullObserver()
         self.max_waiting = 10_000
         self.failure: Exception | None = None
@@ -71,6 +72,8 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
     async def run(self, requests: Sequence[RequestT]) -> list[ResultT]:
         if self.failure is not None:
             raise self.failure
+        for request in requests:
+            self._real.submit(request).cancel()
         if self.num_running + len(requests) > self.max_waiting:
             raise OverloadedError("the queue is full", retry_after_seconds=2.5)
         self.requests += requests
@@ -110,11 +113,27 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
         self.calls.append("close")
 
 
+def decoding_engine(vocab_size: int, max_source_tokens: int, max_total_tokens: int) -> DecodingEngine:
+    """An engine that can be asked what it would take, and nothing else: there is no model behind it."""
+    backend = SimpleNamespace(
+        eos_ids=(2,),
+        pad_id=0,
+        vocab_size=vocab_size,
+        num_candidates=16,
+        max_total_tokens=max_total_tokens,
+        max_source_tokens=max_source_tokens,
+        suppressed_ids=(),
+        bytes_per_position=1,
+        bytes_per_source_token=1,
+    )
+    return DecodingEngine(cast(Backend, backend))
+
+
 class FakeEngine(StandIn[DecodingRequest, Result]):
     """Translates by writing in capitals; hypothesis k > 0 gets k exclamation marks."""
 
     def __init__(self, tokenizer: Tokenizer, observer: Observer | None = None) -> None:
-        super().__init__(observer)
+        super().__init__(decoding_engine(tokenizer.vocab_size, MAX_SOURCE_TOKENS, MAX_NEW_TOKENS), observer)
         self._tokenizer = tokenizer
         self.translate: Callable[[str], str] = str.upper
 
@@ -151,8 +170,8 @@ def fake_model(
         engine=engine,
         precision="fp32",
         device="cpu",
-        max_source_tokens=64,
-        max_new_tokens=128,
+        max_source_tokens=MAX_SOURCE_TOKENS,
+        max_new_tokens=MAX_NEW_TOKENS,
         max_beam_size=8,
         default_beam_size=2,
         default_length_penalty=1.0,

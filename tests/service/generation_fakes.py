@@ -17,7 +17,7 @@ from service.engine.core.errors import OverloadedError
 from service.engine.core.types import EngineStats
 from service.engine.decode.types import DecodingRequest, FinishReason, Hypothesis, PromptToken, Result, TokenEvent
 from service.heads.generate.model import GenerationModel
-from tests.service.fakes import SENTENCES
+from tests.service.fakes import SENTENCES, decoding_engine
 
 TURN, END_OF_TURN = "<|turn|>", "<|end|>"
 MAX_TOTAL_TOKENS = 64
@@ -116,7 +116,7 @@ class ScriptedStream:
 
 @dataclass
 class ScriptedEngine:
-    """Continues each prompt with what `script` says, and an end token.
+    """Continues each prompt with what `script` says, and an end token; what the engine would refuse is refused.
 
     After `num_free` tokens a stream waits for `release`. `fails_after` so many it raises `failure`. At most
     `max_running` streams are taken.
@@ -148,7 +148,11 @@ class ScriptedEngine:
         if not self.is_released:
             await event.wait()
 
+    def __post_init__(self) -> None:
+        self._real = decoding_engine(fallback_tokenizer().vocab_size, 0, MAX_TOTAL_TOKENS)
+
     async def open(self, request: DecodingRequest) -> ScriptedStream:
+        self._real.submit(request).cancel()
         if self.num_running >= self.max_running:
             raise OverloadedError("the queue is full", retry_after_seconds=2.5)
         self.requests.append(request)
@@ -160,6 +164,7 @@ class ScriptedEngine:
         return [self._search(request) for request in requests]
 
     def _search(self, request: DecodingRequest) -> Result:
+        self._real.submit(request).cancel()
         self.requests.append(request)
         ids, count = tuple(self.script(request)), request.options.num_hypotheses
         found = [Hypothesis(ids[: len(ids) - rank], -1.0 - rank, rank == 0) for rank in range(count)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from service.engine.core.arrays import Floats, Ids
 from service.engine.encode.embedding import EmbeddingRequest
+from tests.service.engine.gate import Gate
 
 PAD, WIDTH, VOCABULARY, MAX_TOKENS = 0, 3, 100, 40
 
@@ -21,34 +22,18 @@ def vectors(request: EmbeddingRequest) -> Floats:
     return tokens if request.wants_tokens else np.asarray(tokens.T @ np.arange(1, len(rows) + 1), np.float32)
 
 
-class ToyEncoder:
-    """After `hold`, every batch waits for `allow`; `on_batch` is called with the number of each batch."""
+class ToyEncoder(Gate):
+    """`lengths_of_batches`, `kinds` (tokens or pooled) and `threads` list what each batch was and who ran it."""
 
     pad_id, width, vocab_size, max_input_tokens, num_token_types = PAD, WIDTH, VOCABULARY, MAX_TOKENS, 2
 
-    def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
-        self.on_batch = on_batch
+    def __init__(self, on_step: Callable[[int], None] = lambda _: None) -> None:
+        super().__init__(on_step)
         self.lengths_of_batches: list[list[int]] = []
         self.kinds: list[bool] = []
         self.threads: list[str] = []
         self.most_at_once = 0
         self._at_once = 0
-        self._changed = threading.Condition()
-        self._permits: float = float("inf")
-
-    def hold(self) -> None:
-        self._permits = 0
-
-    def allow(self, num_batches: float = float("inf")) -> None:
-        """Let so many more batches run."""
-        with self._changed:
-            self._permits += num_batches
-            self._changed.notify_all()
-
-    def wait_for_batch(self, number: int) -> None:
-        """Until batch `number` (from 1) stands at its beginning."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.lengths_of_batches) >= number, timeout=60)
 
     def encode(self, input_ids: Ids, lengths: Ids, token_type_ids: Ids | None, wants_tokens: bool) -> Floats:
         self._begin([int(length) for length in lengths], wants_tokens)
@@ -74,8 +59,4 @@ class ToyEncoder:
             self.threads.append(threading.current_thread().name)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-            number = len(self.lengths_of_batches)
-            self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._permits > 0, timeout=60)
-            self._permits -= 1
-        self.on_batch(number)
+        self.begin_step()

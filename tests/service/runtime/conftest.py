@@ -1,22 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from export.bundle import Bundle, load_bundle
-from export.convert import ExportOptions, export_bundle
-from model.checkpoint import Checkpoint
 from model.config import ModelConfig
 from model.tokenizer import language_tag, train
-from model.transformer import Transformer
-from tests.service.runtime.embedding_bundles import export_encoder, make_encoder
+
+if TYPE_CHECKING:  # the tests of memory and sessions need no torch
+    from model.transformer import Transformer
 
 
 @pytest.fixture(scope="session")
 def model() -> Transformer:
     """Random weights, large enough that its outputs depend on all that it reads, and that its beams change places."""
+    torch = pytest.importorskip("torch")
+
+    from model.transformer import Transformer
+
     torch.manual_seed(5)
     model = Transformer(
         ModelConfig(
@@ -43,6 +46,9 @@ def model() -> Transformer:
 
 @pytest.fixture(scope="session")
 def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    from export.convert import ExportOptions, export_bundle
+    from model.checkpoint import Checkpoint
+
     folder = tmp_path_factory.mktemp("runtime") / "tiny"
     tokenizer = train(["a b c"], 280, extra_tokens=[language_tag("en"), language_tag("de")])
     metadata = {"task": "translate", "languages": ["en", "de"], "directions": [["en", "de"], ["de", "en"]]}
@@ -52,9 +58,13 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
 
 @pytest.fixture(scope="session")
 def encoder() -> Transformer:
+    from tests.service.runtime.embedding_bundles import make_encoder
+
     return make_encoder()
 
 
 @pytest.fixture(scope="session")
 def embedding_bundle(encoder: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    from tests.service.runtime.embedding_bundles import export_encoder
+
     return export_encoder(encoder, tmp_path_factory.mktemp("embedding") / "tiny-embed", ("fp32", "int8"))

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +81,32 @@ def test_the_pool_is_bounded(events: list[tuple[int, int]], max_tokens: int) -> 
         if found is not None:
             assert found.length <= found.row.length
     assert np.sum([row.length for _, row in pool._rows.values()]) == pool.num_tokens
+
+
+@pytest.fixture
+def busy_threads() -> Iterator[None]:
+    """Threads take turns in the midst of everything."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("busy_threads")
+@pytest.mark.parametrize("verb", ["find", "wants"])
+def test_loops_may_look_while_others_keep(verb: str) -> None:
+    pool = PrefixPool(20 * (LEAST_REUSE + 2))
+    texts = [key_of((*HEADER, number, number)) for number in range(400)]
+
+    def keep(part: int) -> None:
+        for text in texts[part::2]:
+            pool.keep(text, Kept(LEAST_REUSE + 2))
+
+    def look(part: int) -> None:
+        for text in texts[part::2]:
+            getattr(pool, verb)(text)
+
+    with ThreadPoolExecutor(4) as threads:
+        for future in [threads.submit(work, part) for work in (keep, look) for part in range(2)]:
+            future.result()
+    assert pool.num_tokens == sum(row.length for _, row in pool._rows.values()) <= 20 * (LEAST_REUSE + 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -21,6 +20,7 @@ from service.engine.core.arrays import Candidates, Floats, Ids
 from service.engine.decode.backend import Advanced, SavedRow, Table
 from service.engine.decode.sampling.chooser import TokenChooser
 from service.engine.decode.types import DecodingOptions, DecodingRequest, Hypothesis, PromptToken, TokenEvent
+from tests.service.engine.gate import Gate
 
 PAD, BOS, EOS = 0, 1, 2
 VOCABULARY = 24
@@ -167,7 +167,7 @@ class ToyTable:
         assert num_candidates <= self.backend.num_candidates
         self.backend.calls.append((num_rows, num_new))
         if num_new == 1:
-            self.backend.before_step(num_rows)
+            self.backend.begin_step()
         assert write_indices.max() + num_new <= MAX_TOKENS
         for place, (ids, index) in enumerate(zip(input_ids, write_indices, strict=True)):
             self.cache[first_row + place, index : index + num_new] = ids
@@ -230,11 +230,8 @@ class ToyTable:
         self.cache[row, : len(tokens)] = tokens
 
 
-class ToyBackend:
-    """After `hold`, every step waits for `allow`; `on_step` is called with the number of each step.
-
-    `calls` lists the rows and new tokens of each call, `encoded` the shapes of sources; `logits` may be replaced.
-    """
+class ToyBackend(Gate):
+    """`calls` lists the rows and new tokens of each call, `encoded` the shapes of sources; `logits` may be replaced."""
 
     eos_ids: tuple[int, ...] = (EOS,)
     suppressed_ids: tuple[int, ...] = ()
@@ -245,16 +242,13 @@ class ToyBackend:
     bytes_per_position = 1
 
     def __init__(self, on_step: Callable[[int], None] = lambda _: None, max_source_tokens: int = 0) -> None:
-        self.on_step = on_step
+        super().__init__(on_step)
         self.max_source_tokens = max_source_tokens
         self.bytes_per_source_token = min(1, max_source_tokens)
         self.calls: list[tuple[int, int]] = []
         self.encoded: list[tuple[int, ...]] = []
-        self.rows_of_steps: list[int] = []
         self.tables: list[ToyTable] = []
         self.logits: Callable[[tuple[int, ...], Source], Floats] = logits_of
-        self._lock = threading.Condition()
-        self._permits: float = float("inf")
 
     def new_table(self, max_rows: int, beam_size: int = 1) -> ToyTable:
         self.tables.append(ToyTable(self, max_rows, beam_size))
@@ -264,29 +258,6 @@ class ToyBackend:
     def reads(self) -> list[tuple[int, int]]:
         """The calls that read prompts."""
         return [call for call in self.calls if call[1] > 1]
-
-    def hold(self) -> None:
-        self._permits = 0
-
-    def allow(self, num_steps: float = float("inf")) -> None:
-        """Let so many more steps happen."""
-        with self._lock:
-            self._permits += num_steps
-            self._lock.notify_all()
-
-    def before_step(self, num_rows: int) -> None:
-        with self._lock:
-            self.rows_of_steps.append(num_rows)
-            number = len(self.rows_of_steps)
-            self._lock.notify_all()
-            assert self._lock.wait_for(lambda: self._permits > 0, timeout=60)
-            self._permits -= 1
-        self.on_step(number)
-
-    def wait_for_step(self, number: int) -> None:
-        """Until step `number` (from 1) stands at its beginning."""
-        with self._lock:
-            assert self._lock.wait_for(lambda: len(self.rows_of_steps) >= number, timeout=60)
 
 
 def prompt_that_lasts(num_tokens: int, first: Sequence[int] = (5,)) -> tuple[int, ...]:

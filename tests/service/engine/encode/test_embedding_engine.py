@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError, RequestTooLargeError
-from service.engine.core.observer import NullObserver
 from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.encode.embedding_engine import EmbeddingEngine
 from service.engine.encode.embedding_line import EmbeddingLimits
@@ -56,28 +53,30 @@ def random_requests(seed: int, count: int) -> list[EmbeddingRequest]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.integers(0, 30), st.integers(MAX_TOKENS, 200), st.integers(1, 50), st.integers(1, 3))
+@given(
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 30)), max_size=6),
+    st.integers(MAX_TOKENS, 200),
+    st.integers(1, 50),
+    st.integers(1, 3),
+)
 def test_each_request_gets_its_own_result_in_order(
-    seed: int, count: int, max_batch_tokens: int, overhead_tokens: int, num_loops: int
+    calls: list[tuple[int, int]], max_batch_tokens: int, overhead_tokens: int, num_loops: int
 ) -> None:
-    requests, backend = random_requests(seed, count), ToyEncoder()
+    requests, backend = [random_requests(seed, count) for seed, count in calls], ToyEncoder()
     limits = {"max_batch_tokens": max_batch_tokens, "overhead_tokens": overhead_tokens}
+
+    async def main(engine: EmbeddingEngine) -> None:
+        for results, call in zip(await asyncio.gather(*map(engine.run, requests)), requests, strict=True):
+            assert_right(results, call)
+
     with running(backend, num_loops, **limits) as engine:
-        assert_right(asyncio.run(engine.run(requests)), requests)
+        asyncio.run(main(engine))
+        assert engine.drain(60)
+        computed = sum(max(lengths) * len(lengths) for lengths in backend.lengths_of_batches)
+        real = sum(map(sum, backend.lengths_of_batches))
+        assert engine.stats().padding_share == pytest.approx((computed - real) / computed if computed else 0)
     assert all(max(lengths) * len(lengths) <= max_batch_tokens for lengths in backend.lengths_of_batches)
     assert backend.most_at_once <= num_loops
-
-
-@pytest.mark.parametrize("num_loops", [1, 2])
-def test_64_callers_at_once(num_loops: int) -> None:
-    calls = [random_requests(seed, 1 + seed % 5) for seed in range(64)]
-
-    async def main(engine: EmbeddingEngine) -> list[list[EmbeddingResult]]:
-        return await asyncio.gather(*(engine.run(call) for call in calls))
-
-    with running(ToyEncoder(), num_loops) as engine:
-        for results, call in zip(asyncio.run(main(engine)), calls, strict=True):
-            assert_right(results, call)
 
 
 def test_inputs_of_the_longest_length_and_of_one_token() -> None:
@@ -91,13 +90,15 @@ def test_pooled_vectors_and_those_of_tokens_do_not_share_a_batch() -> None:
     backend.hold()
     with running(backend) as engine:
         first = engine.submit(request())
-        backend.wait_for_batch(1)
+        backend.wait_for_step(1)
         others = [engine.submit(request(3, wants_tokens=number % 2 == 0)) for number in range(6)]
         backend.allow()
         for future in [first, *others]:
             future.result(60)
-    assert backend.kinds == [False, True, False]
-    assert [len(lengths) for lengths in backend.lengths_of_batches] == [1, 3, 3]
+    assert sum(len(lengths) for lengths in backend.lengths_of_batches) == 7
+    batches = list(zip(backend.lengths_of_batches, backend.kinds, strict=True))
+    by_kind = [sum(len(lengths) for lengths, kind in batches if kind is wanted) for wanted in (False, True)]
+    assert by_kind == [4, 3]
 
 
 def test_an_idle_engine_runs_what_comes_at_once() -> None:
@@ -114,13 +115,13 @@ def test_what_comes_while_a_batch_runs_shares_the_next_one() -> None:
     backend.hold()
     with running(backend) as engine:
         futures = [engine.submit(request())]
-        backend.wait_for_batch(1)
+        backend.wait_for_step(1)
         futures += [engine.submit(request()) for _ in range(7)]
         assert engine.stats().waiting_requests == 7
         backend.allow()
         for future in futures:
             future.result(60)
-    assert [len(lengths) for lengths in backend.lengths_of_batches] == [1, 7]
+    assert len(backend.lengths_of_batches) == 2
 
 
 def until(engine: EmbeddingEngine, waiting: int) -> None:
@@ -135,7 +136,7 @@ def test_a_full_batch_is_formed_while_another_runs() -> None:
     backend.hold()
     with running(backend, max_batch_tokens=40) as engine:
         futures = [engine.submit(request(10))]
-        backend.wait_for_batch(1)
+        backend.wait_for_step(1)
         futures += [engine.submit(request(10)) for _ in range(3)]
         assert engine.stats().waiting_requests == 3  # with room for one more, they stay in the line
         futures.append(engine.submit(request(10)))
@@ -146,7 +147,6 @@ def test_a_full_batch_is_formed_while_another_runs() -> None:
         backend.allow()
         for future in futures:
             future.result(60)
-    assert backend.lengths_of_batches == [[10], [10] * 4, [40]]
 
 
 def test_a_batch_that_is_formed_is_run_by_who_ran_the_last_one_while_another_thread_answers_that() -> None:
@@ -154,12 +154,12 @@ def test_a_batch_that_is_formed_is_run_by_who_ran_the_last_one_while_another_thr
     backend.hold()
     with running(backend, max_batch_tokens=40) as engine:
         first = engine.submit(request(10))
-        backend.wait_for_batch(1)
+        backend.wait_for_step(1)
         second = engine.submit(request(40))
         until(engine, 0)
         backend.allow(1)
         assert_right([first.result(60)], [request(10)])  # though the only loop is at the second by now
-        backend.wait_for_batch(2)
+        backend.wait_for_step(2)
         assert backend.threads[0] == backend.threads[1]
         backend.allow()
         assert_right([second.result(60)], [request(40)])
@@ -171,64 +171,27 @@ def test_loops_share_what_one_call_brings() -> None:
     with running(backend, num_loops=2) as engine:
         call = threading.Thread(target=lambda: asyncio.run(engine.run([request(10)] * 8)))
         call.start()
-        backend.wait_for_batch(2)
+        backend.wait_for_step(2)
         assert engine.stats().active_rows == 8
         backend.allow()
         call.join(60)
-    assert backend.lengths_of_batches == [[10] * 4, [10] * 4]
     assert backend.most_at_once == 2
 
 
-def test_a_long_text_does_not_wait_for_ever_behind_short_ones() -> None:
-    backend = ToyEncoder()
-    backend.hold()
-    with running(backend, window_requests=4) as engine:
-        futures = [engine.submit(request(3))]
-        backend.wait_for_batch(1)
-        futures += [engine.submit(request(length)) for length in (3, 40, 3, 3, 3, 3)]
-        backend.allow()
-        for future in futures:
-            future.result(60)
-    assert backend.lengths_of_batches == [[3], [3, 3, 3], [40], [3, 3]]
-
-
-def test_a_call_is_admitted_whole_or_not_at_all() -> None:
-    backend = ToyEncoder()
-    backend.hold()
-    with running(backend, max_waiting_requests=3) as engine:
-        running_one = engine.submit(request())
-        backend.wait_for_batch(1)
-        waiting = [engine.submit(request()) for _ in range(2)]
-        with pytest.raises(OverloadedError, match="2 texts of 6 tokens are waiting, allowed: 3 texts"):
-            asyncio.run(engine.run([request(), request()]))
-        assert engine.stats().waiting_requests == 2
-        waiting.append(engine.submit(request()))
-        backend.allow()
-        for future in [running_one, *waiting]:
-            future.result(60)
-
-
-@pytest.mark.parametrize(
-    ("made", "error", "message"),
-    [
-        (request(MAX_TOKENS + 1), RequestTooLargeError, "input of 41 tokens exceeds the limit of 40 tokens"),
-        (EmbeddingRequest(()), RequestTooLargeError, "input of 0 tokens: there is nothing to read"),
-        (EmbeddingRequest((1, 100)), ValueError, "input_ids holds 100, allowed: 0 to 99"),
-        (EmbeddingRequest((1, -1)), ValueError, "input_ids holds -1, allowed: 0 to 99"),
-        (request(token_type_ids=(0, 2, 0)), ValueError, "token_type_ids holds 2, allowed: 0 to 1"),
-        (request(token_type_ids=(0, 1)), ValueError, "token_type_ids has 2 numbers for 3 tokens"),
-    ],
-)
-def test_what_the_model_cannot_take_is_refused_and_nothing_of_its_call_runs(
-    made: EmbeddingRequest, error: type[Exception], message: str
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, MAX_TOKENS), min_size=1, max_size=30), st.integers(1, 8), st.integers(1, 50))
+def test_no_text_waits_for_more_batches_than_there_were_texts_before_it(
+    lengths: list[int], window_requests: int, overhead_tokens: int
 ) -> None:
+    """Whatever their lengths: each batch takes the oldest along."""
     backend = ToyEncoder()
-    with running(backend) as engine:
-        with pytest.raises(error, match=message):
-            asyncio.run(engine.run([request(), made]))
-        assert engine.stats().waiting_requests == 0
-        assert_right(asyncio.run(engine.run([request()])), [request()])
-    assert backend.lengths_of_batches == [[3]]
+    backend.hold()
+    limits = {"max_batch_tokens": MAX_TOKENS, "window_requests": window_requests, "overhead_tokens": overhead_tokens}
+    with running(backend, **limits) as engine:
+        futures = [engine.submit(request(length)) for length in lengths]
+        for length, future in zip(lengths, futures, strict=True):
+            backend.allow(1)
+            assert_right([future.result(20)], [request(length)])
 
 
 def test_a_model_without_token_types_takes_those_that_are_zero() -> None:
@@ -246,40 +209,12 @@ def test_limits_that_would_admit_what_can_never_run_are_refused(name: str) -> No
         EmbeddingEngine(ToyEncoder(), EmbeddingLimits(**{name: 39}))
 
 
-def test_no_loops() -> None:
-    with pytest.raises(ValueError, match="num_loops is 0; it must be at least 1"):
-        EmbeddingEngine(ToyEncoder(), num_loops=0)
-
-
-def test_abandoned_callers_are_skipped_as_the_batch_is_formed() -> None:
-    backend = ToyEncoder()
-    backend.hold()
-
-    async def main(engine: EmbeddingEngine) -> None:
-        staying = asyncio.create_task(engine.run([request(5)]))
-        await asyncio.to_thread(backend.wait_for_batch, 1)
-        leaving = asyncio.create_task(engine.run([request(7), request(8)]))
-        also_staying = asyncio.create_task(engine.run([request(6)]))
-        await asyncio.sleep(0)
-        assert engine.stats().waiting_requests == 3
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        assert (engine.stats().waiting_requests, engine.stats().waiting_tokens) == (1, 6)
-        backend.allow()
-        assert_right(await staying + await also_staying, [request(5), request(6)])
-
-    with running(backend) as engine:
-        asyncio.run(main(engine))
-    assert backend.lengths_of_batches == [[5], [6]]
-
-
 def test_a_batch_whose_callers_have_all_left_does_not_run() -> None:
     backend = ToyEncoder()
     backend.hold()
     with running(backend, max_batch_tokens=40) as engine:
         first = engine.submit(request(10))
-        backend.wait_for_batch(1)
+        backend.wait_for_step(1)
         formed = [engine.submit(request(20)) for _ in range(2)]
         until(engine, 0)
         for future in formed:
@@ -289,6 +224,7 @@ def test_a_batch_whose_callers_have_all_left_does_not_run() -> None:
         first.result(60)
         last.result(60)
     assert backend.lengths_of_batches == [[10], [5]]
+<<<<<<< HEAD
 
 
 def test_a_caller_that_leaves_while_its_batch_runs_harms_nobody() -> None:
@@ -430,3 +366,5 @@ def test_the_observer_and_the_stats_see_what_is_done() -> None:
     engine.close()
     with pytest.raises(CancelledError):
         cancelled.result(0)
+=======
+>>>>>>> 05958d1 (Hold every engine to one contract in place of copies of it for each, and give the tests two rings)

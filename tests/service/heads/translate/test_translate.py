@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.service.conftest import Running, Serve
-from tests.service.fakes import FakeEngine, fake_model
+from tests.service.fakes import MAX_SOURCE_TOKENS, FakeEngine, fake_model
 
 
 def error(response: httpx.Response) -> str:
@@ -34,11 +34,21 @@ def test_translates_forms_and_query_strings(server: Running, encoded: dict[str, 
     assert response.json() == {"translatedText": "GOOD MORNING."}
 
 
-def test_fields_of_the_body_win_over_the_query(server: Running) -> None:
-    response = server.client.post(
-        "/translate", params={"q": "query", "source": "en"}, json={"q": "body", "target": "de"}
-    )
+@pytest.mark.parametrize("kind", ["json", "data"])
+def test_fields_of_the_body_win_over_the_query(server: Running, kind: str) -> None:
+    body: dict[str, Any] = {kind: {"q": "body", "target": "de"}}
+    response = server.client.post("/translate", params={"q": "query", "source": "en"}, **body)
     assert response.json() == {"translatedText": "BODY"}
+
+
+@pytest.mark.parametrize("word", ["a", "house", "\U0001f600 x"])
+def test_a_sentence_is_cut_so_that_its_pieces_fit_with_the_tokens_around_them(server: Running, word: str) -> None:
+    # Of every length around the limit: the stand-in refuses, as the engine does, what has a token too many.
+    for count in range(40, 80):
+        text = " ".join([word] * count)
+        assert server.translate(q=text).json()["translatedText"].split() == text.upper().split()
+    longest = max(len(request.source_ids or ()) for request in server.engine.requests)
+    assert longest == MAX_SOURCE_TOKENS
 
 
 def test_a_list_gives_a_list_in_its_order(server: Running) -> None:

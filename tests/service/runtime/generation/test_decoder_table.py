@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from export.bundle import Bundle, BundleError
+from export.bundle import Bundle, BundleError, load_bundle
 from model.reference import next_log_probs
 from model.transformer import Transformer
 from service.engine.decode.backend import Advanced
@@ -161,6 +164,14 @@ def test_what_the_backend_says_of_its_model(decoder_bundle: Bundle) -> None:
     config = decoder_bundle.config
     assert (backend.eos_ids, backend.pad_id, backend.vocab_size) == ((config.eos_id,), config.pad_id, 300)
     assert (backend.max_total_tokens, backend.num_candidates) == (96, 16)
+
+
+def test_all_the_end_tokens_of_the_manifest_end_a_text(decoder_bundle: Bundle, tmp_path: Path) -> None:
+    folder = shutil.copytree(decoder_bundle.path, tmp_path / "ends")
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["heads"]["generate"]["eos_token_ids"] = [7, 2, 11]
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert OnnxDecoderBackend(load_bundle(folder), "fp32").eos_ids == (7, 2, 11)
 
 
 def test_the_models_texts_are_worth_decoding(decoder: Transformer) -> None:
