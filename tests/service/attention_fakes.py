@@ -17,16 +17,22 @@ from service.engine.encode.attention_engine import AttentionBackend, AttentionEn
 from service.heads.attend.support import AttentionSupport
 from tests.service.embed_fakes import embed_tokenizer
 from tests.service.fakes import StandIn
+from tests.service.generation_fakes import fallback_tokenizer
 
 NUM_HEADS = 2
 MAX_TOKENS = 128
 NUM_LAYERS = {"encoder": 3, "decoder": 2, "cross": 2}
 
 
+def vocab_size_of(architecture: str) -> int:
+    """That of the tokenizer that the model of this architecture has among the stand-ins."""
+    return (fallback_tokenizer() if architecture == "decoder" else embed_tokenizer()).vocab_size
+
+
 def config(architecture: str, **changes: Any) -> ModelConfig:
     values: dict[str, Any] = {
         "architecture": architecture,
-        "vocab_size": embed_tokenizer().vocab_size,
+        "vocab_size": vocab_size_of(architecture),
         "d_model": 8,
         "d_ff": 8,
         "num_heads": NUM_HEADS,
@@ -72,7 +78,7 @@ class FakeAttentionEngine(StandIn[AttentionRequest, AttentionResult]):
 
     def __init__(self, architecture: str, observer: Observer | None = None) -> None:
         backend = SimpleNamespace(
-            vocab_size=embed_tokenizer().vocab_size,
+            vocab_size=vocab_size_of(architecture),
             num_token_types=0,
             reads_source=architecture != "decoder",
             reads_target=architecture != "encoder",

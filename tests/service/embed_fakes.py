@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tokenizers.processors import TemplateProcessing
 
 from model.tokenizer import BOS, EOS, Tokenizer
-from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
-from service.engine.encode.embedding_backend import EncoderBackend
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult, EncoderBackend
 from service.engine.encode.embedding_engine import EmbeddingEngine
 from service.heads.embed.model import EmbeddingModel
 from tests.service.fakes import StandIn, tiny_tokenizer
