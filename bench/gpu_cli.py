@@ -44,6 +44,9 @@ def add_gpu(commands: Any) -> None:
     )
     gpu.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each case (default: %(default)s)")
     gpu.add_argument("--no-cuda-graphs", action="store_true", help="run our steps operator by operator, to compare")
+    gpu.add_argument(
+        "--group-query", action="store_true", help="write our fp16 decoders with GroupQueryAttention, to compare"
+    )
     gpu.add_argument("--cache", type=Path, metavar="FOLDER", help="where models are kept (default: bench/.cache)")
     gpu.add_argument("--prepare", action="store_true", help="make the models and end")
     gpu.add_argument("--json", type=Path, metavar="FILE", help="also write every figure to FILE")
@@ -62,6 +65,7 @@ def run_flags(flags: argparse.Namespace) -> Mapping[str, Any]:
             minutes=flags.minutes,
             rounds=flags.rounds,
             cuda_graphs=not flags.no_cuda_graphs,
+            group_query=flags.group_query,
             json=flags.json,
             cache=flags.cache or GpuOptions.cache,
             prepares_only=flags.prepare,

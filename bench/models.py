@@ -179,12 +179,14 @@ def checksum(identity: str, files: Iterable[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-def export(checkpoint: Path, bundle: Path, name: str, precisions: Sequence[str] = PRECISIONS) -> None:
+def export(
+    checkpoint: Path, bundle: Path, name: str, precisions: Sequence[str] = PRECISIONS, flags: Sequence[str] = ()
+) -> None:
     """Make the bundle of a checkpoint in all precisions that are compared, where it is missing."""
     if (bundle / "manifest.json").is_file():
         return
     logger.info("exporting %s", checkpoint)
-    command = [sys.executable, "-m", "export", str(checkpoint), str(bundle), "--name", name, "--force"]
+    command = [sys.executable, "-m", "export", str(checkpoint), str(bundle), "--name", name, "--force", *flags]
     for precision in precisions:
         command += ["--precision", precision]
     run_tool(command)

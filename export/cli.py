@@ -64,6 +64,7 @@ def _export(arguments: Sequence[str]) -> None:
             name=options.name,
             num_candidates=options.num_candidates,
             attention=options.attention,
+            group_query=options.group_query,
             calibration=options.calibration,
             force=options.force,
         ),
@@ -129,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help=_CALIBRATION_HELP,
+    )
+    parser.add_argument(
+        "--group-query",
+        action="store_true",
+        help="write decoders in fp16 and bf16 with ONNX Runtime's GroupQueryAttention instead of ONNX's Attention and "
+        "TensorScatter; which is faster on a GPU is not known yet",
     )
     parser.add_argument("--force", action="store_true", help="replace the bundle if there is one")
     return parser

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.description import Content, ExportError, describe
+from export.group_query import GROUP_QUERY_PRECISIONS, group_query_problems
 from export.manifest import MANIFEST_NAME, Manifest
 from export.writing import COMPUTE_DTYPES, Plan, write_bundle
 from model.checkpoint import Checkpoint
+from model.config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class ExportOptions:
     """Texts, one a line, to measure an encoder on for int8; by default those of this package."""
     attention: bool = False
     """Include the graph of attention maps."""
+    group_query: bool = False
+    """Write the self-attention of half-precision decoders as one operator of ONNX Runtime."""
     force: bool = False
 
 
@@ -40,8 +44,18 @@ def export_bundle(
         precisions=options.precisions,
         attention=options.attention,
         calibration=options.calibration,
+        group_query=options.group_query,
     )
     return write_bundle(content, folder, plan, report)
+
+
+def _refuse_group_query(config: ModelConfig, precisions: Sequence[str]) -> None:
+    problems = group_query_problems(config)
+    if not set(precisions) & set(GROUP_QUERY_PRECISIONS):
+        allowed = " and ".join(GROUP_QUERY_PRECISIONS)
+        problems.append(f"it is for {allowed}, and the precisions are {', '.join(precisions)}")
+    if problems:
+        raise ExportError(f"GroupQueryAttention cannot be written: {'; '.join(problems)}")
 
 
 def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Content:
@@ -61,6 +75,8 @@ def _refuse(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> Con
             f"{options.num_candidates} candidates a step cannot be chosen, "
             f"allowed: 1 to {config.vocab_size}, the size of the vocabulary"
         )
+    if options.group_query:
+        _refuse_group_query(config, options.precisions)
     content = describe(checkpoint, options.num_candidates)
     if options.calibration is not None and content.heads.embed is None:
         raise ExportError(

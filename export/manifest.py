@@ -40,6 +40,11 @@ class TensorSpec(Part):
     dtype: DType
     shape: tuple[str | int, ...]
 
+    @property
+    def is_by_head(self) -> bool:
+        """Whether this is a cache whose heads lie apart, (B,KV,C,D); others are (B,C,KV*D)."""
+        return "_cache." in self.name and len(self.shape) == 4
+
 
 class GraphSpec(Part):
     """One ONNX file with its inputs and outputs in order."""

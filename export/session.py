@@ -33,6 +33,7 @@ class GraphSession:
         for name, value in int8_options().items():
             options.add_session_config_entry(name, value)
         self.spec = spec
+        self._reads_rows_alone = any(tensor.is_by_head for tensor in spec.inputs)
         self._session = ort.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
         )
@@ -46,6 +47,23 @@ class GraphSession:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs for `inputs`, by name. Arrays of caches are written in place, and are not among the outputs."""
+        if self._reads_rows_alone and min(inputs["input_ids"].shape) > 1:
+            return self._run_rows(inputs)
+        return self._run(inputs)
+
+    def _run_rows(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Row by row, because GroupQueryAttention reads several tokens of one row alone."""
+        num_rows, num_new = inputs["input_ids"].shape
+        rows, reads = [], inputs["read_indices"]
+        for row in range(num_rows):
+            of_row = {
+                name: array if name == "num_candidates" else array[row : row + 1] for name, array in inputs.items()
+            }
+            of_row["read_indices"] = reads[reads // num_new == row] - row * num_new
+            rows.append(self._run(of_row))
+        return {name: np.concatenate([found[name] for found in rows]) for name in rows[0]}
+
+    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         binding = self._session.io_binding()
         values = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in inputs.items()}
         for name, value in values.items():

@@ -71,7 +71,18 @@ def upgrade_bundle(folder: Path, calibration: Path | None, report: Report) -> Ma
     _check_calibration(old, folder, calibration)
     content = Content(_checkpoint(old, folder), old.heads, old.card, old.training)
     _check_model(old, content, folder, report)
-    plan = Plan(old.name, tuple(old.precisions), old.attention is not None, calibration)
+    plan = Plan(
+        old.name,
+        tuple(old.precisions),
+        old.attention is not None,
+        calibration,
+        group_query=any(
+            spec.is_by_head
+            for precision in old.precisions.values()
+            for graph in precision.graphs.values()
+            for spec in graph.inputs
+        ),
+    )
     return write_bundle(content, folder, plan, report)
 
 

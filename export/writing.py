@@ -21,6 +21,7 @@ from export.description import Content, ExportError
 from export.equalize import equalize
 from export.flatten import flatten_products
 from export.graphs import TORCH_DTYPES, GraphDefinition, graph_definitions
+from export.group_query import GROUP_QUERY_PRECISIONS, use_group_query
 from export.index import INDEX_NAME, write_index
 from export.manifest import MANIFEST_NAME, DType, GraphSpec, Manifest, ParityReport, PrecisionSpec
 from export.parity import check_parity
@@ -60,6 +61,8 @@ class Plan:
     attention: bool
     calibration: Path | None = None
     """Texts, one a line, to measure an encoder on for int8; by default those of this package."""
+    group_query: bool = False
+    """Write the self-attention of half-precision decoders as one operator of ONNX Runtime."""
 
 
 def write_bundle(content: Content, folder: Path, plan: Plan, report: Report) -> Manifest:
@@ -128,8 +131,11 @@ def _write_graphs(
             for precision in [name for name in plan.precisions if COMPUTE_DTYPES[name] == dtype]:
                 graph = traced.clone()
                 packed |= _set_precision(graph, definition, precision, weights, content, plan)
+                written = definition
+                if plan.group_query and precision in GROUP_QUERY_PRECISIONS and definition.name == "decoder":
+                    written = use_group_query(graph, definition, checkpoint.config)
                 bind_weights(graph, weights, file, packed_file)
-                spec = _save(graph, folder, definition, f"{definition.name}.{precision}")
+                spec = _save(graph, folder, written, f"{definition.name}.{precision}")
                 if precision in CUDA_PRECISIONS:
                     check_graph(folder / spec.file, precision, checkpoint.config)
                 graphs[precision][definition.name] = spec

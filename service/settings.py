@@ -164,6 +164,13 @@ class Settings(BaseSettings):
         "GPU, or one input of the model's longest.",
     )
     max_rows: Count = Field(128, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
+    greedy_steps: int = Field(
+        0,
+        ge=0,
+        description="Most steps of greedy decoding between two looks at requests that come and go, where every row "
+        "decodes greedily and none is streamed; on a GPU those behind an end are in vain. 0 takes 1 on the CPU and 4 "
+        "on a GPU.",
+    )
     max_total_tokens: Count = Field(
         4096, description="Longest prompt and its continuation together, in tokens. The model may allow less."
     )

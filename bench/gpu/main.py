@@ -23,6 +23,8 @@ from bench.machine import busy_warning, describe_machine
 from bench.models import CACHE
 from bench.side import BenchError
 from export.bundle import find_bundles
+from service.models.choices import GREEDY_STEPS
+from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class GpuOptions:
     minutes: float = 8.0
     rounds: int = 7
     cuda_graphs: bool = True
+    group_query: bool = False
     json: Path | None = None
     cache: Path = CACHE
     prepares_only: bool = False
@@ -66,7 +69,7 @@ def run_gpu(options: GpuOptions) -> dict[str, Any]:
     if not options.prepares_only:
         check_device(options.device)
     names = _chosen(scale, options.models)
-    models = prepare_models(scale, names, options.cache)
+    models = prepare_models(scale, names, options.cache, group_query=options.group_query)
     if options.prepares_only:
         return {"prepared": names}
     described = _describe(options, models)
@@ -118,7 +121,12 @@ def _describe(options: GpuOptions, models: dict[str, PreparedModel]) -> dict[str
         print("tiny models on the processor: this tries the script, its figures mean nothing")
     if warning := busy_warning(machine["load_average"][0], machine["cores"]):
         print(warning)
-    return {"machine": machine, "gpu": device, "parameters": sizes, "cuda_graphs": options.cuda_graphs}
+    settings = {
+        "cuda_graphs": options.cuda_graphs,
+        "group_query": options.group_query,
+        "greedy_steps": Settings().greedy_steps or GREEDY_STEPS["cuda"],
+    }
+    return {"machine": machine, "gpu": device, "parameters": sizes, **settings}
 
 
 def _print_ceilings(ceilings: Ceilings) -> None:

@@ -64,24 +64,30 @@ class PreparedModel:
         return OWN_FORMAT.bind("en", "de", tokenizer, tokenizer)
 
 
-def prepare_models(scale: Scale, names: Iterable[str], cache: Path) -> dict[str, PreparedModel]:
-    """The models `names` of `scale`, made and exported where that was not done before; the largest takes minutes."""
+def prepare_models(
+    scale: Scale, names: Iterable[str], cache: Path, *, group_query: bool = False
+) -> dict[str, PreparedModel]:
+    """The models `names` of `scale`, made and exported where that was not done before; the largest takes minutes.
+
+    With `group_query` their decoders in fp16 have ONNX Runtime's GroupQueryAttention.
+    """
     prepared = {}
     for name in names:
         start = time.perf_counter()
-        prepared[name] = _prepare(name, scale.models[name], cache)
+        prepared[name] = _prepare(name, scale.models[name], cache, group_query=group_query)
         logger.info("%s: %.1f s to prepare", name, time.perf_counter() - start)
     return prepared
 
 
-def _prepare(name: str, config: ModelConfig, cache: Path) -> PreparedModel:
+def _prepare(name: str, config: ModelConfig, cache: Path, *, group_query: bool) -> PreparedModel:
     folder = cache / f"{name}-{checksum(json.dumps([config.to_dict(), _SEED]), ())}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         model = random_model(config, _SEED) if config.architecture == "encoder_decoder" else _random(config)
         save_checkpoint(Checkpoint(model, word_tokenizer(config.vocab_size), _metadata(config), torch.float16), folder)
-    bundle = cache / f"{name}-{fingerprint(folder)}" / "bundle"
-    export(folder, bundle, name, PRECISIONS)
+    has_group_query = group_query and config.architecture != "encoder"
+    bundle = cache / f"{name}-{fingerprint(folder)}" / ("group-query" if has_group_query else "bundle")
+    export(folder, bundle, name, PRECISIONS, ["--group-query"] if has_group_query else [])
     return PreparedModel(name, load_checkpoint(folder), bundle)
 
 

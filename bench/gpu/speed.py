@@ -1,4 +1,7 @@
-"""Our engines beside PyTorch eager and compiled, with the same weights, tokens and lengths, taking turns."""
+"""Our engines beside PyTorch eager and compiled, and CTranslate2 where it translates, taking turns.
+
+All have the same weights, tokens and lengths.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,16 @@ from bench.gpu.ours import Steps, TokenIds, Tokens, open_decoder, write
 from bench.gpu.run import Run
 from bench.gpu.work import Work, encoder_work, step_work
 from bench.ours import EngineEncoder
+from bench.peers.ctranslate2_device import Ctranslate2Translator
 from bench.peers.torch_sides import TorchEncoder, TorchGenerator, TorchTranslator
 from bench.peers.torch_static import MODES
 from bench.rounds import Spread, compare_tokens, ratio, time_in_turn
 from bench.side import NAME as OURS
 from bench.side import Threads
 from model.transformer import Transformer
+
+CTRANSLATE2 = "ctranslate2"
+PEERS = (*MODES, CTRANSLATE2)
 
 Write = Callable[[int], Tokens]
 """So many new tokens of every row of a case."""
@@ -50,6 +57,11 @@ def measure_translate(run: Run) -> None:
                     factories: dict[str, Callable[[], Write]] = {
                         mode: partial(TorchTranslator, peer, ids, beam, scale.target_tokens, mode) for mode in MODES
                     }
+                    if run.device == "cuda" or precision == "fp32":  # its processor side has no float16
+                        folder = model.bundle.with_name("ctranslate2")
+                        factories[CTRANSLATE2] = partial(
+                            Ctranslate2Translator, model.checkpoint.model, folder, precision, ids, beam, run.device
+                        )
                     work = step_work(peer, precision, batch * beam, scale.target_tokens / 2, batch, scale.source_tokens)
                     case = {"model": model.name, "precision": precision, "beam": beam, "batch": batch}
                     ours = partial(write, decoder, _rows(ids), beam)
@@ -120,6 +132,8 @@ def _measure_steps(
         row = case | _compared(run, work, steps, whole, num_tokens * case["batch"])
         if "eager" in outputs:
             row["equal"] = compare_tokens(outputs[OURS], outputs["eager"]).equal_tokens
+        if CTRANSLATE2 in outputs:  # its outputs say whether its cuBLAS computes rightly
+            row["equal_ctranslate2"] = compare_tokens(outputs[OURS], outputs[CTRANSLATE2]).equal_tokens
         row["steps_so_far"] = dict(runs.counts)
         run.record.add(row)
 
@@ -160,8 +174,8 @@ def _sides(
         for side, factory in factories.items():
             try:
                 sides[side] = factory()
-            except RuntimeError as error:  # no memory, or nothing that can be compiled
-                run.record.leave_out(f"{name}, PyTorch {side}", str(error).strip().split("\n", 1)[0])
+            except RuntimeError as error:  # no memory, nothing that can be compiled, or no library
+                run.record.leave_out(f"{name}, {side}", str(error).strip().split("\n", 1)[0])
     try:
         yield sides
     finally:
@@ -184,11 +198,11 @@ def _compared(
         "floor_milliseconds": 1000 * floor,
         "floor_share": floor / steps[OURS] if steps[OURS] > 0 else None,
     }
-    for mode in MODES:
-        if mode in steps:
-            row[f"{mode}_milliseconds"] = _milliseconds(steps[mode])
-            row[f"{mode}_tokens_per_second"] = num_tokens / whole[mode].median
-            row[f"times_{mode}"] = ratio(whole[OURS], whole[mode])
+    for peer in PEERS:
+        if peer in steps:
+            row[f"{peer}_milliseconds"] = _milliseconds(steps[peer])
+            row[f"{peer}_tokens_per_second"] = num_tokens / whole[peer].median
+            row[f"times_{peer}"] = ratio(whole[OURS], whole[peer])
     return row
 
 

@@ -14,6 +14,11 @@ _SPEED = (
     Column("times_compiled", "x compiled", ".2f"),
     Column("equal", "equal to eager", ".1%"),
 )
+_CTRANSLATE2 = (
+    Column("ctranslate2_milliseconds", "CTranslate2 ms", ".3f"),
+    Column("times_ctranslate2", "x CTranslate2", ".2f"),
+    Column("equal_ctranslate2", "equal to CTranslate2", ".1%"),
+)
 _CASE = (Column("model", "model"), Column("precision", "precision"))
 
 TABLES: dict[str, Table] = {
@@ -42,7 +47,7 @@ TABLES: dict[str, Table] = {
             Column("attention", "attention kernels"),
         )
     ),
-    "translate": Table((*_CASE, Column("beam", "beam"), Column("batch", "batch"), *_SPEED)),
+    "translate": Table((*_CASE, Column("beam", "beam"), Column("batch", "batch"), *_SPEED, *_CTRANSLATE2)),
     "embed": Table((*_CASE, Column("batch", "batch"), *_SPEED)),
     "generate": Table((*_CASE, Column("batch", "streams"), *_SPEED)),
     "capacity": Table(

@@ -30,8 +30,8 @@ def prepare(work: Work, mode: Mode, device: torch.device) -> Work:
     if mode == "eager":
         return work
     if device.type != "cuda":
-        # Traced whole as for CUDA, but its C++ is not compiled: that takes a minute and says nothing of a GPU.
-        return _without_gradients(torch.compile(work, fullgraph=True, dynamic=False, backend="aot_eager"))
+        # Traced whole as for CUDA, but not compiled: that takes minutes and says nothing of a GPU.
+        return _without_gradients(torch.compile(work, fullgraph=True, dynamic=False, backend="eager"))
     compiled = _without_gradients(torch.compile(work, fullgraph=True, dynamic=False))
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -40,6 +40,11 @@ class HostOperands(NamedTuple):
     outputs: frozenset[int]
 
 
+def host_name(domain: str, operator: str) -> str:
+    """The name of an operator in `KernelTable.host`."""
+    return f"{domain}.{operator}" if domain else operator
+
+
 class KernelTable(NamedTuple):
     """The kernels of one build, by domain and operator."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import onnx
 from onnx import NodeProto, TensorProto, defs, shape_inference
 
-from export.cuda.kernels import OPSET, HostOperands, KernelTable, load_kernels
+from export.cuda.kernels import OPSET, HostOperands, KernelTable, host_name, load_kernels
 
 _NONE = HostOperands(frozenset(), frozenset())
 _NAMES = {
@@ -76,7 +76,7 @@ class _Graph:
         )
 
     def _host(self, node: NodeProto) -> HostOperands:
-        return self._table.host.get(node.op_type, _NONE) if not node.domain else _NONE
+        return self._table.host.get(host_name(node.domain, node.op_type), _NONE)
 
     def _has_kernel(self, node: NodeProto) -> bool:
         kernels = self._table.kernels.get((node.domain, node.op_type), ())

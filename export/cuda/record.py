@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from export.cuda.kernels import OPSET, TABLE, HostOperands, Kernel, KernelTable, save_kernels
+from export.cuda.kernels import OPSET, TABLE, HostOperands, Kernel, KernelTable, host_name, save_kernels
 from export.cuda.observe import observe
 
 _FLOAT, _INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -27,8 +27,10 @@ class Trial(NamedTuple):
     inputs: Sequence[tuple[int, int] | None]
     num_outputs: int = 1
     attributes: Mapping[str, Any] = {}
+    domain: str = ""
 
 
+_HALVES, _CACHE, _SHORTS = (TensorProto.FLOAT16, 3), (TensorProto.FLOAT16, 4), (TensorProto.INT32, 1)
 _ROW, _MATRIX, _CUBE, _NUMBERS, _NUMBER = (_FLOAT, 1), (_FLOAT, 2), (_FLOAT, 3), (_INT64, 1), (_INT64, 0)
 
 TRIALS = (
@@ -59,13 +61,24 @@ TRIALS = (
     Trial("TopK", [_MATRIX, _NUMBERS], 2),
     Trial("Trilu", [_MATRIX, _NUMBER]),
     Trial("Unsqueeze", [_MATRIX, _NUMBERS]),
+    Trial(
+        "GroupQueryAttention",
+        [_HALVES, _HALVES, _HALVES, _CACHE, _CACHE, _SHORTS, _SHORTS],
+        3,
+        {"num_heads": 1, "kv_num_heads": 1},
+        "com.microsoft",
+    ),
 )
-"""The standard operators that take whole numbers, or give them, of which shapes could be made."""
+"""The operators of our graphs that take whole numbers, or give them, of which shapes could be made."""
+
+_WHOLE = (TensorProto.INT64, TensorProto.INT32)
 
 
 def main() -> None:
     """Write the table, and print a summary."""
-    table = KernelTable(ort.__version__, _kernels(), {trial.operator: _try(trial) for trial in TRIALS})
+    table = KernelTable(
+        ort.__version__, _kernels(), {host_name(trial.domain, trial.operator): _try(trial) for trial in TRIALS}
+    )
     save_kernels(TABLE, table)
     print(f"{TABLE}: {sum(map(len, table.kernels.values()))} kernels of onnxruntime {table.version}")
 
@@ -92,7 +105,7 @@ def _try(trial: Trial) -> HostOperands:
     inputs = frozenset(
         place
         for place, kind in enumerate(trial.inputs)
-        if kind is not None and kind[0] == _INT64 and _is_copied(trial, place)
+        if kind is not None and kind[0] in _WHOLE and _is_copied(trial, place)
     )
     return HostOperands(inputs, frozenset({0} if trial.operator in ("Shape", "Size") else ()))
 
@@ -103,7 +116,7 @@ def _is_copied(trial: Trial, place: int) -> bool:
     nodes = [helper.make_node("Neg", [names[place] or ""], ["computed"])]
     operands = ["computed" if number == place else name or "" for number, name in enumerate(names)]
     outputs = [f"output_{number}" for number in range(trial.num_outputs)]
-    nodes.append(helper.make_node(trial.operator, operands, outputs, **trial.attributes))
+    nodes.append(helper.make_node(trial.operator, operands, outputs, domain=trial.domain, **trial.attributes))
     declared = [
         helper.make_tensor_value_info(name, kind[0], [f"{name}_{axis}" for axis in range(kind[1])])
         for name, kind in zip(names, trial.inputs, strict=True)
@@ -111,7 +124,8 @@ def _is_copied(trial: Trial, place: int) -> bool:
     ]
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(nodes, "trial", declared, results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _DOMAINS.items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     model = onnx.shape_inference.infer_shapes(model)
     return any(kind == "MemcpyToHost" for kind, _ in observe(model.SerializeToString()).copies)
 

@@ -15,6 +15,9 @@ Device = Literal["cpu", "cuda"]
 PRECISIONS: dict[Device, tuple[str, ...]] = {"cpu": ("int8", "int4", "fp32"), "cuda": ("fp16", "bf16", "fp32")}
 """What each device runs, the fastest first: int4 is faster than int8 for one stream only, and further from float32."""
 
+GREEDY_STEPS: dict[Device, int] = {"cpu": 1, "cuda": 4}
+"""Steps between two looks at what was chosen where nobody says: docs/decisions/0113-greedy-steps.md."""
+
 _MAX_THREADS = 8
 """The most threads of one loop by default: each operator waits for the slowest of them."""
 

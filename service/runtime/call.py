@@ -54,6 +54,8 @@ class CallGraph(Protocol):
     memory: Memory
     vocab_size: int
     num_candidates: int
+    rows_each: int
+    """The rows that one row of a table has in a block of the cache."""
     recorded: StepGraphs | None
     idle_calls: dict[int, list[Call]]
 
@@ -62,11 +64,16 @@ class CallGraph(Protocol):
 
 
 class Call:
-    """A binding of `graph`. With `max_rows` it is for steps of up to so many rows, in arrays at fixed addresses."""
+    """A binding of `graph`. With `max_rows` it is for steps of up to so many rows, in arrays at fixed addresses.
 
-    def __init__(self, graph: CallGraph, max_rows: int = 0) -> None:
+    A step can be bound `after` another: it then reads the tokens that the other chose where they were written.
+    """
+
+    def __init__(self, graph: CallGraph, max_rows: int = 0, after: Call | None = None) -> None:
         self.max_rows = max_rows
-        self._graph = graph
+        self._after = after
+        self._following: Call | None = None
+        self.graph = graph
         self._binding = graph.decoder.io_binding()
         self._bound: Shape | None = None
         self._key: tuple[Any, ...] | None = None
@@ -85,15 +92,17 @@ class Call:
             return cls(graph, max_rows)
 
     def unbind(self) -> None:
-        """Drop the references to blocks."""
+        """Drop the references to blocks, here and in the calls of the steps after this one."""
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
         self._bound = None
+        if self._following is not None:
+            self._following.unbind()
 
     def release(self) -> None:
-        """Offer this call to other tables."""
+        """Offer this call to other tables, and those of the steps after it."""
         self.unbind()
-        self._graph.idle_calls[self.max_rows].append(self)
+        self.graph.idle_calls[self.max_rows].append(self)
 
     def run(self, shape: Shape, inputs: Mapping[str, Ids], ends: Ids | None = None) -> Advanced:
         """Run the graph on `inputs`: ids (B,T), write_indices (B), read_indices (R), source_lengths (B/K).
@@ -101,8 +110,20 @@ class Call:
         `ends` counts the positions that each row of the block may hold, from the first row on: a row of padding is
         written behind them. None: the step is not padded.
         """
-        graph = self._graph
-        bound = shape if ends is None or graph.recorded is None else self._filled(shape, ends)
+        self.prepare(shape, inputs, ends)
+        self.graph.memory.synchronize()
+        self.launch(shape, is_recorded=ends is not None)
+        return self.read(shape)
+
+    def next_call(self) -> Call:
+        """A call for the step after this one."""
+        if self._following is None:
+            self._following = Call(self.graph, self.max_rows, after=self)
+        return self._following
+
+    def prepare(self, shape: Shape, inputs: Mapping[str, Ids], ends: Ids | None) -> None:
+        """Bind, and bring the inputs to where the graph reads them."""
+        bound = shape if ends is None or self.graph.recorded is None else self._filled(shape, ends)
         if not bound.equals(self._bound):
             self._bind(bound)
         for name, array in inputs.items():
@@ -110,18 +131,20 @@ class Call:
         if bound is not shape:
             self._fill_up(shape, bound, ends)
         self._inputs.send()
-        graph.memory.synchronize()
+
+    def launch(self, shape: Shape, *, is_recorded: bool, waits: bool = True) -> None:
+        """Run the graph on what `prepare` has bound; see `StepGraphs.run` for `waits`."""
+        graph = self.graph
         if graph.recorded is None:
             graph.decoder.run_with_iobinding(self._binding)
         else:
-            key = None if ends is None else self._key
-            graph.recorded.run(self._binding, key, lambda: self._read(shape).candidates)
-        return self._read(shape)
+            key = self._key if is_recorded else None
+            graph.recorded.run(self._binding, key, lambda: self.read(shape).candidates, waits=waits)
 
     def _filled(self, shape: Shape, ends: Ids) -> Shape:
         """`shape` with slots and candidates padded to powers of two; no slots where a row of padding would be full."""
         rows_per_slot = shape.num_rows // shape.num_slots if shape.num_slots else 1
-        most = min(shape.cache.shape[1], self.max_rows) // rows_per_slot
+        most = min(shape.cache.shape[1] // self.graph.rows_each, self.max_rows) // rows_per_slot
         if shape.cross is not None:
             most = min(most, shape.cross.shape[1])
         num_slots = min(most, power_of_two(shape.num_rows // rows_per_slot))
@@ -132,7 +155,7 @@ class Call:
             num_rows=num_rows,
             num_reads=num_rows,
             num_slots=num_slots if shape.num_slots else 0,
-            num_candidates=min(power_of_two(shape.num_candidates), self._graph.num_candidates),
+            num_candidates=min(power_of_two(shape.num_candidates), self.graph.num_candidates),
         )
 
     def _fill_up(self, shape: Shape, bound: Shape, ends: Ids | None) -> None:
@@ -145,15 +168,15 @@ class Call:
             self._arrays["source_lengths"][shape.num_slots :] = 1
 
     def _make_arrays(self, num_ids: int, num_rows: int, num_reads: int) -> None:
-        memory, width = self._graph.memory, self._graph.num_candidates
+        memory, width = self.graph.memory, self.graph.num_candidates
         sizes = {"input_ids": num_ids, "write_indices": num_rows, "read_indices": num_reads, "source_lengths": num_rows}
         self._sizes = num_ids, num_rows, num_reads
         self._inputs = StepArrays(memory, {name: Spec(_INT64, size) for name, size in sizes.items()})
         room = num_reads * width
-        self._outputs = StepArrays(memory, {_IDS: Spec(_INT64, room), _LOG_PROBS: Spec(_FLOAT32, room)})
+        self.outputs = StepArrays(memory, {_IDS: Spec(_INT64, room), _LOG_PROBS: Spec(_FLOAT32, room)})
 
     def _bind(self, shape: Shape) -> None:
-        num_rows, num_reads, graph, binding = shape.num_rows, shape.num_reads, self._graph, self._binding
+        num_rows, num_reads, graph, binding = shape.num_rows, shape.num_reads, self.graph, self._binding
         if not self.max_rows:
             sizes = num_rows * shape.num_new, num_rows, num_reads
             if self._sizes is None or any(size > room for size, room in zip(sizes, self._sizes, strict=True)):
@@ -169,34 +192,38 @@ class Call:
         if shape.num_slots:
             shapes["source_lengths"] = (shape.num_slots,)
         for name, size in shapes.items():
-            self._inputs.bind_input(binding, name, size)
+            if name == "input_ids" and self._after is not None:
+                self._after.outputs.bind_input(binding, name, size, of=_IDS)
+            else:
+                self._inputs.bind_input(binding, name, size)
         self._arrays: dict[str, NDArray[Any]] = {name: self._inputs.array(name, size) for name, size in shapes.items()}
         # The size of a result, which stays on the host.
         self._num_candidates: Ids = np.array([shape.num_candidates], np.int64)
         binding.bind_input("num_candidates", "cpu", 0, _INT64, (1,), self._num_candidates.ctypes.data)
         size = (num_reads, shape.num_candidates)
         for name in (_IDS, _LOG_PROBS):
-            self._outputs.bind_output(binding, name, size)
-        self._candidates = Candidates(self._outputs.array(_IDS, size), self._outputs.array(_LOG_PROBS, size))
+            self.outputs.bind_output(binding, name, size)
+        self._candidates = Candidates(self.outputs.array(_IDS, size), self.outputs.array(_LOG_PROBS, size))
         self._all_logits: Floats | None = None
         if shape.wants_logits:
             self._bind_logits((num_reads, graph.vocab_size))
         self._bound = shape
-        addresses = shape.cache.pointer(0), self._inputs.address, self._outputs.address
+        addresses = shape.cache.pointer(0), self._inputs.address, self.outputs.address
         others = () if shape.cross is None else (shape.cross.pointer(0), shape.cross.shape)
         logits = self._logits.address if shape.wants_logits and self._logits is not None else 0
+        # What is read of another step has an address that never changes as long as this step's own do not.
         self._key = (shape[:6], shape.num_slots, shape.cache.shape, *addresses, *others, logits)
 
     def _bind_logits(self, size: tuple[int, int]) -> None:
         room = math.prod((max(self.max_rows, size[0]), size[1]))
         if self._logits is None or self._logits_room < room:
-            self._logits, self._logits_room = StepArrays(self._graph.memory, {"logits": Spec(_FLOAT32, room)}), room
+            self._logits, self._logits_room = StepArrays(self.graph.memory, {"logits": Spec(_FLOAT32, room)}), room
         self._logits.bind_output(self._binding, "logits", size)
         self._all_logits = self._logits.array("logits", size)
 
-    def _read(self, shape: Shape) -> Advanced:
+    def read(self, shape: Shape) -> Advanced:
         """The outputs for the reads of `shape`, copied to the host."""
-        self._outputs.receive()
+        self.outputs.receive()
         candidates, logits = self._candidates, self._all_logits
         if logits is not None and self._logits is not None:
             self._logits.receive()

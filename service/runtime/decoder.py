@@ -10,7 +10,7 @@ from export.bundle import Bundle, BundleError
 from service.engine.core.arrays import Ids
 from service.runtime.call import Call, Shape
 from service.runtime.graphs import CacheType, memory_of, open_session
-from service.runtime.growth import Spares
+from service.runtime.growth import Blocks, Spares
 from service.runtime.memory import Block, Memory
 from service.runtime.step_graphs import OPTIONS, ObserveRun, StepGraphs
 from service.runtime.table import OnnxTable
@@ -82,15 +82,34 @@ class DecoderGraphs:
         self.max_source_tokens = bundle.translate.max_source_tokens if self.has_source else 0
         self.max_total_tokens = head.limits.max_target_tokens
         specs = {spec.name: spec for spec in bundle.graph(precision, head.graphs["decoder"]).inputs}
-        self.dtype, self._element = CacheType.of(specs["key_cache.0"].dtype)
+        cache = specs["key_cache.0"]
+        self.dtype, self._element = CacheType.of(cache.dtype)
+        # Heads whose positions lie apart have a row each in a block of the cache.
+        self.reads_rows_alone, self.rows_each = cache.is_by_head, 1
+        if cache.is_by_head:
+            assert isinstance(cache.shape[1], int)
+            self.rows_each = cache.shape[1]
         self.spares = Spares(self.memory, self.dtype)
         parts = [(part, layer) for layer in range(self.num_layers) for part in ("key", "value")]
         self._cache_names = [f"{part}_cache.{layer}" for part, layer in parts]
         self._cross_names = [f"cross_{part}.{layer}" for part, layer in parts]
 
-    def allocate(self, num_rows: int, capacity: int) -> Block:
-        """A block for the keys and values of every layer."""
-        return self.memory.allocate((2 * self.num_layers, num_rows, capacity, self.width), self.dtype)
+    def cache_blocks(self, max_rows: int) -> Blocks:
+        """For tables of up to `max_rows`, each of which has `rows_each` in a block."""
+        return Blocks(self.spares, 2 * self.num_layers, self.width // self.rows_each, max_rows * self.rows_each)
+
+    def source_blocks(self, max_rows: int) -> Blocks:
+        """For the sources of up to `max_rows`."""
+        return Blocks(self.spares, 2 * self.num_layers, self.width, max_rows)
+
+    def allocate_row(self, length: int) -> Block:
+        """A block for the keys and values of one row of a cache."""
+        shape = (2 * self.num_layers, self.rows_each, length, self.width // self.rows_each)
+        return self.memory.allocate(shape, self.dtype)
+
+    def allocate_sources(self, num_sources: int, length: int) -> Block:
+        """A block for what an encoder makes."""
+        return self.memory.allocate((2 * self.num_layers, num_sources, length, self.width), self.dtype)
 
     def encode(self, input_ids: Ids, lengths: Ids, scratch: Block) -> Block:
         """Run the encoder into `scratch`, layer after layer; the result is a view of it as (layers, B, S, width)."""
@@ -110,10 +129,12 @@ class DecoderGraphs:
     def bind_rows(self, binding: Any, shape: Shape) -> None:
         """Bind rows of the cache and the memories of their slots in place; the cache's outputs replace its inputs."""
         cache, cross, first_row, num_rows = shape.cache, shape.cross, shape.first_row, shape.num_rows
-        _check_rows("rows", cache, first_row, num_rows)
-        size, device, element = (num_rows, *cache.shape[2:]), self.memory.name, self._element
+        first, count = first_row * self.rows_each, num_rows * self.rows_each
+        _check_rows("rows", cache, first, count)
+        device, element = self.memory.name, self._element
+        size = (num_rows, self.rows_each, *cache.shape[2:]) if self.reads_rows_alone else (num_rows, *cache.shape[2:])
         for layer, name in enumerate(self._cache_names):
-            pointer = cache.pointer(layer, first_row)
+            pointer = cache.pointer(layer, first)
             binding.bind_input(name, device, 0, element, size, pointer)
             binding.bind_output(f"new_{name}", device, 0, element, size, pointer)
         if cross is None:

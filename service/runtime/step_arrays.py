@@ -51,10 +51,10 @@ class StepArrays:
             raise IndexError(f"{name} of the shape {tuple(shape)} does not fit {spec.size} numbers")
         return self._mirror.host[start : start + count * spec.dtype.itemsize].view(spec.dtype).reshape(shape)
 
-    def bind_input(self, binding: Any, name: str, shape: Sequence[int]) -> None:
-        """Let a graph read the first numbers of an array."""
-        spec = self._specs[name]
-        binding.bind_input(name, self._device, 0, spec.dtype, tuple(shape), self.address + self._offsets[name])
+    def bind_input(self, binding: Any, name: str, shape: Sequence[int], of: str = "") -> None:
+        """Let a graph read the first numbers of an array: of that name, or of the array `of`."""
+        spec, offset = self._specs[of or name], self._offsets[of or name]
+        binding.bind_input(name, self._device, 0, spec.dtype, tuple(shape), self.address + offset)
 
     def bind_output(self, binding: Any, name: str, shape: Sequence[int]) -> None:
         """Let a graph write the first numbers of an array."""

@@ -44,10 +44,11 @@ class StepGraphs:
         self._is_off = False
         self._ordinary = _options(_ORDINARY)
 
-    def run(self, binding: Any, key: Hashable | None, read: Callable[[], Candidates]) -> None:
+    def run(self, binding: Any, key: Hashable | None, read: Callable[[], Candidates], *, waits: bool = True) -> None:
         """Run a step whose bucket is `key`: all that is bound, by shape and address. None: prefill, not recorded.
 
-        `read` copies the step's candidates to the host, those of real rows.
+        `read` copies the step's candidates to the host, those of real rows. Without `waits` a recorded step may still
+        run when this returns; the next run on this session begins after it.
         """
         if key is None:
             self._session.run_with_iobinding(binding, self._ordinary)
@@ -57,7 +58,7 @@ class StepGraphs:
             self._session.run_with_iobinding(binding, self._ordinary)
             self._observe("ordinary")
         elif number is not None:
-            self._session.run_with_iobinding(binding, _options(number))
+            self._session.run_with_iobinding(binding, _options(number, waits=waits))
             self._observe("replayed")
         else:
             self._capture(binding, key, read)
@@ -99,7 +100,9 @@ def _are_equal(expected: Candidates, found: Candidates) -> bool:
     return bool(close and chosen >= _EQUAL_ROWS)
 
 
-def _options(number: int) -> Any:
+def _options(number: int, *, waits: bool = True) -> Any:
     options = ort.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(number))
+    if not waits:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     return options

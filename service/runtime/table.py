@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from service.engine.core.arrays import Ids
+from service.engine.core.arrays import Candidates, Ids
 from service.engine.decode.backend import Advanced, SavedRow, Table
 from service.runtime.call import Call, Shape
-from service.runtime.growth import Blocks, bucket, cut, reserve
+from service.runtime.greedy import run_greedily
+from service.runtime.growth import bucket, cut, reserve
 from service.runtime.memory import Block
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class OnnxTable:
 
     def __init__(self, graphs: DecoderGraphs, max_rows: int, beam_size: int) -> None:
         self._graphs, self.beam_size = graphs, beam_size
-        self._blocks = Blocks(graphs.spares, 2 * graphs.num_layers, graphs.width, max_rows)
+        self._cache_blocks = graphs.cache_blocks(max_rows)
+        self._source_blocks = graphs.source_blocks(max_rows)
         self.cache: Block | None = None
         self.cross: Block | None = None
         self._scratch: Block | None = None
@@ -63,7 +66,7 @@ class OnnxTable:
         graphs, scratch = self._graphs, self._scratch
         # The graph's outputs are packed, so any block of enough bytes will do; it is kept for the next call.
         if scratch is None or scratch.shape[1] * scratch.shape[2] < num_sources * longest:
-            scratch = self._scratch = graphs.allocate(num_sources, longest)
+            scratch = self._scratch = graphs.allocate_sources(num_sources, longest)
         encoded = graphs.encode(input_ids, lengths, scratch)
         cross = self._reserve_memory(max(slots) + 1, longest)
         for source, slot in enumerate(slots):
@@ -81,15 +84,11 @@ class OnnxTable:
         wants_logits: bool,
     ) -> Advanced:
         num_rows, num_new = input_ids.shape
-        end = int(write_indices.max()) + num_new
-        if end > self._graphs.max_total_tokens:
-            raise IndexError(f"position {end - 1} is beyond the model's {self._graphs.max_total_tokens} positions")
-        cache = self._reserve(first_row + num_rows, end)
+        if self._graphs.reads_rows_alone and min(num_rows, num_new) > 1:
+            return self._advance_rows(first_row, input_ids, write_indices, read_indices, num_candidates, wants_logits)
+        cache = self._reserve_up_to(first_row + num_rows, int(write_indices.max()) + num_new)
         inputs = {"input_ids": input_ids, "write_indices": write_indices, "read_indices": read_indices}
-        num_slots = 0
-        if self.cross is not None:
-            first_slot, num_slots = first_row // self.beam_size, num_rows // self.beam_size
-            inputs["source_lengths"] = self.source_lengths[first_slot : first_slot + num_slots]
+        num_slots = self._add_sources(inputs, first_row, num_rows)
         shape = Shape(
             first_row,
             num_rows,
@@ -109,20 +108,65 @@ class OnnxTable:
             self._ends[first_row : first_row + num_rows] = write_indices + num_new
         return advanced
 
+    def advance_greedily(
+        self, input_ids: Ids, write_indices: Ids, num_steps: int, end_ids: Collection[int]
+    ) -> Sequence[Candidates]:
+        num_rows = len(input_ids)
+        cache = self._reserve_up_to(num_rows, int(write_indices.max()) + num_steps)
+        inputs = {"input_ids": input_ids, "write_indices": write_indices, "read_indices": np.arange(num_rows)}
+        num_slots = self._add_sources(inputs, 0, num_rows)
+        shape = Shape(0, num_rows, 1, num_rows, 1, False, cache, num_slots, self.cross)
+        steps = run_greedily(self._step, shape, inputs, self._ends, num_steps, end_ids)
+        if self._graphs.recorded is not None:
+            self._ends[:num_rows] = write_indices + len(steps)
+        return steps
+
+    def _advance_rows(
+        self,
+        first_row: int,
+        input_ids: Ids,
+        write_indices: Ids,
+        read_indices: Ids,
+        num_candidates: int,
+        wants_logits: bool,
+    ) -> Advanced:
+        """`advance` row by row, for a graph that reads several tokens of one row alone."""
+        num_new, found = input_ids.shape[1], list[Advanced]()
+        for row, (ids, start) in enumerate(zip(input_ids[:, None], write_indices[:, None], strict=True)):
+            reads = read_indices[read_indices // num_new == row] - row * num_new
+            advanced = self.advance(first_row + row, ids, start, reads, num_candidates, wants_logits)
+            found.append(copy.deepcopy(advanced))
+        ids, log_probs = (np.concatenate(parts) for parts in zip(*(each.candidates for each in found), strict=True))
+        logits = [each.logits for each in found if each.logits is not None]
+        return Advanced(Candidates(ids, log_probs), np.concatenate(logits) if wants_logits else None)
+
+    def _add_sources(self, inputs: dict[str, Ids], first_row: int, num_rows: int) -> int:
+        """Tell a call of the sources of its rows; returns how many there are."""
+        if self.cross is None:
+            return 0
+        first_slot, num_slots = first_row // self.beam_size, num_rows // self.beam_size
+        inputs["source_lengths"] = self.source_lengths[first_slot : first_slot + num_slots]
+        return num_slots
+
+    def _reserve_up_to(self, num_rows: int, end: int) -> Block:
+        if end > self._graphs.max_total_tokens:
+            raise IndexError(f"position {end - 1} is beyond the model's {self._graphs.max_total_tokens} positions")
+        return self._reserve(num_rows, end)
+
     def reserve(self, num_rows: int, length: int) -> None:
-        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)
+        self._grow(num_rows, length)
 
     def copy_rows(self, copies: Sequence[tuple[int, int]], length: int) -> None:
         assert self.cache is not None
         for source, destination in copies:
-            self.cache.copy_row(destination, self.cache, source, length)
+            self._copy(self.cache, destination, self.cache, source, length)
 
     def take_row(self, other: Table, source: int, destination: int, length: int) -> None:
         assert isinstance(other, OnnxTable)
         assert other.cache is not None
         cache = self._reserve(destination + 1, length)
         self._ends[destination] = length
-        cache.copy_row(destination, other.cache, source, length)
+        self._copy(cache, destination, other.cache, source, length)
 
     def take_slot(self, other: Table, source: int, destination: int, length: int) -> None:
         assert isinstance(other, OnnxTable)
@@ -139,17 +183,17 @@ class OnnxTable:
             cache = self._reserve(first + self.beam_size, length)
             for beam in range(self.beam_size):
                 row = source * other.beam_size + (beam if other.beam_size > 1 else 0)
-                cache.copy_row(first + beam, other.cache, row, length)
+                self._copy(cache, first + beam, other.cache, row, length)
 
     def save_row(self, row: int, length: int) -> OnnxSavedRow:
         assert self.cache is not None
-        saved = OnnxSavedRow(self._graphs.allocate(1, length), length)
-        saved.block.copy_row(0, self.cache, row, length)
+        saved = OnnxSavedRow(self._graphs.allocate_row(length), length)
+        self._copy(saved.block, 0, self.cache, row, length)
         return saved
 
     def load_row(self, row: int, saved: SavedRow, length: int) -> None:
         assert isinstance(saved, OnnxSavedRow)
-        self._reserve(row + 1, length).copy_row(row, saved.block, 0, length)
+        self._copy(self._reserve(row + 1, length), row, saved.block, 0, length)
         self._ends[row] = length
 
     def trim(self, num_rows: int, length: int) -> None:
@@ -159,19 +203,20 @@ class OnnxTable:
             self._give_back()
             return
         if self.cache is not None and length:
-            self.cache = cut(self.cache, num_rows, self._capacity(length), self._blocks)
+            num_rows_of_block = num_rows * self._graphs.rows_each
+            self.cache = cut(self.cache, num_rows_of_block, self._capacity(length), self._cache_blocks)
         num_slots = num_rows // self.beam_size
         if self.cross is not None and self.cross.shape[2] > 2 * _LEAST_SOURCE:
             longest = int(self.source_lengths[:num_slots].max(initial=1))
-            self.cross = cut(self.cross, num_slots, self._source_capacity(longest), self._blocks)
+            self.cross = cut(self.cross, num_slots, self._source_capacity(longest), self._source_blocks)
 
     def release(self) -> None:
         self._give_back()
         self._step.release()
 
     def _give_back(self) -> None:
-        for block in (self.cache, self.cross):
-            self._blocks.release(block)
+        self._cache_blocks.release(self.cache)
+        self._source_blocks.release(self.cross)
         self.cache = self.cross = None
         self._num_used = 0
         self._step.unbind()
@@ -184,12 +229,25 @@ class OnnxTable:
         )
 
     def _reserve(self, num_rows: int, length: int) -> Block:
-        self.cache = reserve(self.cache, num_rows, self._capacity(length), self._blocks, self._num_used)
+        cache = self._grow(num_rows, length)
         self._num_used = max(self._num_used, num_rows)
+        return cache
+
+    def _grow(self, num_rows: int, length: int) -> Block:
+        each = self._graphs.rows_each
+        self.cache = reserve(
+            self.cache, num_rows * each, self._capacity(length), self._cache_blocks, self._num_used * each
+        )
         return self.cache
 
+    def _copy(self, block: Block, row: int, other: Block, other_row: int, length: int) -> None:
+        """Copy the first `length` positions of a row of the table."""
+        each = self._graphs.rows_each
+        for part in range(each):
+            block.copy_row(row * each + part, other, other_row * each + part, length)
+
     def _reserve_memory(self, num_slots: int, length: int) -> Block:
-        self.cross = reserve(self.cross, num_slots, self._source_capacity(length), self._blocks)
+        self.cross = reserve(self.cross, num_slots, self._source_capacity(length), self._source_blocks)
         return self.cross
 
     def _capacity(self, length: int) -> int:

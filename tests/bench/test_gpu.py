@@ -18,6 +18,8 @@ from bench.gpu.record import Record
 from bench.gpu.scale import FULL, TINY
 from bench.gpu.tables import PARTS
 from bench.gpu.work import encoder_work, step_work
+from bench.models import BenchError
+from bench.peers.ctranslate2_device import link_cublas
 from bench.peers.torch_sides import TorchEncoder, TorchGenerator, TorchTranslator
 from model.config import ModelConfig
 from model.decoding import beam_search
@@ -91,6 +93,23 @@ def test_the_peers_compute_what_we_do(results: dict[str, Any]) -> None:
         assert len(rows) == cases
         assert min(row["equal"] for row in rows) > 0.999
         assert all(row["tokens_per_second"] > 0 and row["times_compiled"] > 0 for row in rows)
+    translated = [row for row in results["translate"] if row["precision"] == "fp32"]
+    assert all(row["times_ctranslate2"] > 0 and row["equal_ctranslate2"] > 0.999 for row in translated)
+
+
+def test_the_name_that_ctranslate2_loads_is_linked_where_it_is_not_there(tmp_path: Path) -> None:
+    libraries, folder = tmp_path / "nvidia" / "cu13" / "lib", tmp_path / "links"
+    with pytest.raises(BenchError, match=r"neither libcublas.so.12 nor libcublas.so.13 in .*: install nvidia-cublas"):
+        link_cublas(folder, [tmp_path / "nvidia"])
+    libraries.mkdir(parents=True)
+    for name in ("libcublas.so.13", "libcublasLt.so.13"):
+        (libraries / name).write_text(name)
+    for _ in range(2):  # also where the links are there
+        assert link_cublas(folder, [tmp_path / "nvidia"]) == folder
+    assert (folder / "libcublas.so.12").read_text() == "libcublas.so.13"
+    assert (folder / "libcublasLt.so.13").is_symlink()  # loaded from beside it
+    (libraries / "libcublas.so.12").write_text("")
+    assert link_cublas(folder, [tmp_path / "nvidia"]) == libraries
 
 
 def test_the_share_that_http_keeps_is_of_the_same_texts(results: dict[str, Any]) -> None:

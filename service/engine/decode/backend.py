@@ -6,7 +6,7 @@ N candidates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from service.engine.core.arrays import Candidates, Floats, Ids
@@ -54,6 +54,17 @@ class Table(Protocol):
         after row: b * T + t. A row with fewer than T new tokens is padded on the right, and its padding is
         overwritten by its next call. write_indices[b] + T must not exceed the model's `max_total_tokens`, padding or
         not. The result may be overwritten by the next call.
+        """
+        ...
+
+    def advance_greedily(
+        self, input_ids: Ids, write_indices: Ids, num_steps: int, end_ids: Collection[int]
+    ) -> Sequence[Candidates]:
+        """Advance the first B rows by one token, and then each by its own likeliest, in up to `num_steps` steps.
+
+        `input_ids` (B,1) and `write_indices` (B) are those of the first step; the result has the one candidate of each
+        row after each step. Where a step's choices are seen at no cost, the steps end with the first that has one of
+        `end_ids`; elsewhere they all run. write_indices[b] + num_steps must not exceed the model's `max_total_tokens`.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.engine.core.arrays import Ids
-from service.engine.decode.backend import Table
+from service.engine.decode.backend import Advanced, Table
 from service.engine.decode.sequence import ChosenSequence, Outputs, Sequence
 
 
@@ -17,7 +17,8 @@ class Call(NamedTuple):
     """One call into the runtime: a decode step of a batch, or a chunk of prefill.
 
     `sequences` are those whose next token it gives: none where a chunk is not the last of its prompt. `scored` is the
-    sequence whose prompt is scored by it, from the position `start` on.
+    sequence whose prompt is scored by it, from the position `start` on. With `num_steps` > 1 every sequence takes its
+    likeliest token so many times, or fewer; 0 is for prefill.
     """
 
     batch: Batch
@@ -30,9 +31,14 @@ class Call(NamedTuple):
     wants_logits: bool
     scored: ChosenSequence | None = None
     start: int = 0
+    num_steps: int = 0
+    end_ids: Collection[int] = ()
 
-    def run(self) -> Outputs:
-        """The model's output after each token of `read_indices`."""
+    def run(self) -> list[Outputs]:
+        """The model's output after each token of `read_indices`, for each step."""
+        if self.num_steps > 1:
+            steps = self.batch.table.advance_greedily(self.input_ids, self.write_indices, self.num_steps, self.end_ids)
+            return [Outputs.of(Advanced(candidates, None)) for candidates in steps]
         advanced = self.batch.table.advance(
             self.first_row,
             self.input_ids,
@@ -41,7 +47,7 @@ class Call(NamedTuple):
             self.num_candidates,
             self.wants_logits,
         )
-        return Outputs.of(advanced)
+        return [Outputs.of(advanced)]
 
 
 class Batch:
@@ -207,8 +213,8 @@ class Batch:
         self._reading, self._needs = [], None
         return sequences
 
-    def step(self) -> Call:
-        """Advance every row by one token. There must be no gaps."""
+    def step(self, most: int = 1, end_ids: Collection[int] = ()) -> Call:
+        """Advance every row by one token, or by up to `most` where all choose greedily. There must be no gaps."""
         sequences = self.decoding
         num_rows = len(sequences) * self.beam_size
         # One assignment for all rows: element by element, numpy would take longer than the choice of a token.
@@ -227,9 +233,23 @@ class Batch:
                 max(sequence.num_candidates for sequence in sequences),
                 any(sequence.needs_logits for sequence in sequences),
             )
+        num_steps = 1
+        if most > 1:
+            room = self.capacity - max(positions)
+            num_steps = min(most, room, *(sequence.num_greedy_steps for sequence in sequences))
         for sequence in sequences:
             sequence.position += 1
         input_ids, write_indices = self._tokens[:num_rows], self._positions[:num_rows]
         input_ids[:, 0] = tokens
         write_indices[:] = positions
-        return Call(self, sequences, 0, input_ids, write_indices, self._reads[:num_rows], *self._needs)
+        return Call(
+            self,
+            sequences,
+            0,
+            input_ids,
+            write_indices,
+            self._reads[:num_rows],
+            *self._needs,
+            num_steps=num_steps,
+            end_ids=end_ids,
+        )

@@ -23,6 +23,8 @@ class DecodingLimits(line.LineLimits):
     """Fixed cost of an encoder batch, in tokens of computing time."""
     max_prompt_batch_tokens: int = 256
     """Prefill tokens per decode step, padding included."""
+    greedy_steps: int = 1
+    """Steps of greedy decoding between two looks at what was chosen."""
     max_rows: int = 128
     """Rows of each loop, which advance together."""
     max_cache_bytes: int = 1 << 30

@@ -56,8 +56,8 @@ class DecodingLoop:
         """Work until the queue has stopped and every admitted request is answered."""
         while self._admit():
             for call in self._schedule():
-                outputs = call.run()
-                finished = self._accept(call, outputs)
+                steps = call.run()
+                finished = self._accept(call, steps)
                 self._deliver(finished)
 
     # Admission
@@ -157,9 +157,7 @@ class DecodingLoop:
         for batch in list(self._batches.values()):
             batch.compact()
             if batch.num_rows:
-                self.counts.num_steps += 1
-                self._observer.on_step(batch.num_rows, batch.num_rows, 0)
-                yield batch.step()
+                yield batch.step(1 if self._waiting else self._limits.greedy_steps, self._backend.eos_ids)
         self._drop_empty()
 
     def _read_prompts(self) -> Call:
@@ -215,23 +213,26 @@ class DecodingLoop:
 
     # Accept
 
-    def _accept(self, call: Call, outputs: Outputs) -> list[Sequence]:
-        """Give each sequence its outputs; returns those that are finished."""
+    def _accept(self, call: Call, steps: Seq[Outputs]) -> list[Sequence]:
+        """Give each sequence its outputs, step after step; returns those that are finished."""
         finished: list[Sequence] = []
         if call.scored is not None:
             try:
-                call.scored.score(call.start, outputs)
+                call.scored.score(call.start, steps[0])
             except InvalidOutputError as error:
                 self._fail(call.scored, error)
                 return finished
-            outputs = outputs.last()
+            steps = [steps[0].last()]
         batch, table = call.batch, call.batch.table
+        num_further = 0
         for sequence in call.sequences:
+            position = sequence.position
             try:
-                is_going_on = sequence.accept(outputs, call.first_row)
+                is_going_on = sequence.accept_steps(steps, call.first_row)
             except InvalidOutputError as error:
                 self._fail(sequence, error)
                 continue
+            num_further += sequence.position - position
             if sequence.events:
                 self._tell(sequence)
             if sequence.copies:
@@ -243,10 +244,17 @@ class DecodingLoop:
                 # It has reached this table's capacity, or its beam needs several rows after prefill in one.
                 capacity = self._capacity(max(batch.capacity, sequence.position + 1))
                 batch.hand_over(sequence, self._batch(capacity, sequence.request.num_rows))
-        num_new = len(call.sequences) * batch.beam_size
+        num_new = len(call.sequences) * batch.beam_size + num_further
         is_new = call.scored is None or call.scored.request.options.max_new_tokens > 0
         self.counts.num_generated_tokens += num_new * is_new
+        if call.num_steps:
+            self._count_steps(len(steps), len(call.input_ids))
         return finished
+
+    def _count_steps(self, num_steps: int, num_rows: int) -> None:
+        self.counts.num_steps += num_steps
+        for _ in range(num_steps):
+            self._observer.on_step(num_rows, num_rows, 0)
 
     def _fail(self, sequence: Sequence, error: InvalidOutputError) -> None:
         sequence.ticket.fail(error)

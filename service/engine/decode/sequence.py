@@ -93,12 +93,27 @@ class Sequence(ABC):
         """The text whose keys and values are in its first row, for the prefix cache."""
         return UNSHARED if self.request.source_ids is not None else key_of(self.request.prompt_ids[: self.position])
 
+    @property
+    def num_greedy_steps(self) -> int:
+        """For how many steps nobody has to look at its tokens, because each is the likeliest after the one before."""
+        return 1
+
     @abstractmethod
     def accept(self, outputs: Outputs, first_row: int) -> bool:
         """Take the outputs after the first `position` tokens; False when finished.
 
         `outputs` begin with the row `first_row` of the table. Raises InvalidOutputError.
         """
+
+    def accept_steps(self, steps: Seq[Outputs], first_row: int) -> bool:
+        """`accept` one step after the other; those after its end are not looked at."""
+        is_going_on = self.accept(steps[0], first_row)
+        for outputs in steps[1:]:
+            if not is_going_on:
+                break
+            self.position += 1
+            is_going_on = self.accept(outputs, first_row)
+        return is_going_on
 
     @abstractmethod
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -122,6 +137,10 @@ class GreedySequence(Sequence):
         self._new: list[int] = []
         self._score = 0.0
         self._ended = False
+
+    @property
+    def num_greedy_steps(self) -> int:
+        return self.request.options.max_new_tokens - len(self._new)
 
     def accept(self, outputs: Outputs, first_row: int) -> bool:
         place = self.first_row - first_row

@@ -8,7 +8,7 @@ from service.engine.decode.engine import DecodingEngine
 from service.engine.decode.line import DecodingLimits
 from service.errors import StartupError
 from service.heads.generate.model import GenerationModel
-from service.models.choices import Device, choose_cache_bytes, choose_precision
+from service.models.choices import GREEDY_STEPS, Device, choose_cache_bytes, choose_precision
 from service.models.common import Loading, check_decoding, load_tokenizer, model_info, open_backend, step_observer
 from service.runtime.decoder import OnnxDecoderBackend
 from service.settings import Settings
@@ -58,6 +58,7 @@ def generation_limits(
         )
     return DecodingLimits(
         max_rows=settings.max_rows,
+        greedy_steps=settings.greedy_steps or GREEDY_STEPS[device],
         max_prompt_batch_tokens=settings.max_prompt_batch_tokens or _PROMPT_BATCH_TOKENS[device],
         max_waiting_requests=settings.max_waiting_requests,
         max_waiting_tokens=settings.max_waiting_tokens,

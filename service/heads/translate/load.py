@@ -11,7 +11,7 @@ from service.engine.decode.engine import DecodingEngine
 from service.engine.decode.line import DecodingLimits
 from service.engine.decode.types import DecodingOptions
 from service.heads.translate.model import TranslationModel
-from service.models.choices import Device, choose_cache_bytes, choose_precision
+from service.models.choices import GREEDY_STEPS, Device, choose_cache_bytes, choose_precision
 from service.models.common import Loading, load_tokenizers, model_info, open_backend, step_observer
 from service.runtime.decoder import OnnxDecoderBackend
 from service.settings import Settings
@@ -71,6 +71,7 @@ def translation_limits(settings: Settings, device: Device, max_cache_bytes: int)
     """The limits of an engine on `device`."""
     return DecodingLimits(
         max_rows=settings.max_rows,
+        greedy_steps=settings.greedy_steps or GREEDY_STEPS[device],
         max_batch_tokens=settings.max_batch_tokens,
         max_waiting_requests=settings.max_waiting_requests,
         max_waiting_tokens=settings.max_waiting_tokens,

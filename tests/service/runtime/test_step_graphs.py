@@ -21,11 +21,13 @@ class Session:
     def __init__(self, *, wrong: bool = False, broken: bool = False) -> None:
         self.wrong, self.broken = wrong, broken
         self.runs: list[int] = []
+        self.waits: list[bool] = []
         self.ids = np.array([[4], [5]])
 
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
         number = int(options.get_run_config_entry(GRAPH_ID))
         self.runs.append(number)
+        self.waits.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
         if number >= 0 and self.broken:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.ids = np.array([[4], [5]]) + (number >= 0 and self.wrong)
@@ -46,6 +48,14 @@ def test_a_bucket_is_recorded_once_and_then_launched() -> None:
         graphs.run(None, key, session.read)
     assert seen == ["captured", "replayed", "captured", "replayed", "replayed"]
     assert session.runs == [-1, 0, 0, 0, -1, 1, 1, 0, 1]
+
+
+def test_a_step_that_another_follows_is_not_waited_for() -> None:
+    session = Session()
+    graphs, _ = make(session)
+    for waits in (False, False, True):
+        graphs.run(None, "small", session.read, waits=waits)
+    assert session.waits == [True] * 3 + [False, True]  # what is recorded is looked at
 
 
 def test_prompts_are_not_recorded() -> None:

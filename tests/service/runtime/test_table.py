@@ -147,6 +147,53 @@ def test_rows_that_fill_a_step_up_change_nothing(bundle: Bundle, model: Transfor
     assert "ordinary" not in runs
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_steps_that_nobody_looks_at_choose_what_single_ones_do(bundle: Bundle, *, is_recorded: bool) -> None:
+    """Recorded as on a device; the processor ignores it. Rows leave and the table grows on the way."""
+    runs = list[Run]()
+    single = OnnxDecoderBackend(bundle, "fp32").new_table(MAX_ROWS)
+    together = OnnxDecoderBackend(bundle, "fp32", observe=runs.append if is_recorded else None).new_table(MAX_ROWS)
+    sources = np.random.default_rng(0).integers(3, 200, (5, 7))
+    for table in (single, together):
+        table.encode(sources, np.array([7, 3, 7, 5, 1]), range(5))
+    ids, positions = np.full((5, 1), bundle.config.bos_id), np.zeros(5, np.int64)
+    for num_steps, num_rows in ((4, 5), (1, 5), (4, 3), (7, 3), (3, 2)):
+        ids, positions = ids[:num_rows], positions[:num_rows]
+        found = together.advance_greedily(ids, positions, num_steps, ())
+        assert len(found) == num_steps
+        for chosen in found:
+            alone = single.advance(0, ids, positions, np.arange(num_rows), 1, wants_logits=False).candidates
+            assert chosen.ids.tolist() == alone.ids.tolist()
+            np.testing.assert_allclose(chosen.log_probs, alone.log_probs, atol=1e-5)
+            ids, positions = alone.ids.copy(), positions + 1
+    assert len(set(ids.ravel().tolist())) > 1
+    assert bool(runs) == is_recorded
+    assert "ordinary" not in runs
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_steps_stop_at_an_end_where_it_is_seen_at_no_cost(bundle: Bundle, *, is_recorded: bool) -> None:
+    observe = (lambda _: None) if is_recorded else None
+    ids, zeros = np.full((5, 1), bundle.config.bos_id), np.zeros(5, np.int64)
+    sources = np.random.default_rng(0).integers(3, 200, (5, 7))
+
+    def steps(end_ids: set[int]) -> list[list[int]]:
+        table = OnnxDecoderBackend(bundle, "fp32", observe=observe).new_table(MAX_ROWS)
+        table.encode(sources, np.full(5, 7), range(5))
+        return [chosen.ids[:, 0].tolist() for chosen in table.advance_greedily(ids, zeros, 6, end_ids)]
+
+    whole = steps(set())
+    last, end = next((place, new) for place in (1, 2, 3) for new in set(whole[place]) - {*np.ravel(whole[:place])})
+    assert steps({end}) == (whole if is_recorded else whole[: last + 1])
+
+
+def test_steps_beyond_the_positions_are_refused(bundle: Bundle) -> None:
+    table = OnnxDecoderBackend(bundle, "fp32").new_table(4)
+    table.encode(np.full((1, 2), 3), np.full(1, 2), range(1))
+    with pytest.raises(IndexError, match="position 97 is beyond the model's 96 positions"):
+        table.advance_greedily(np.full((1, 1), 5), np.array([94]), 4, ())
+
+
 def test_the_table_for_long_rows_is_cut_when_they_have_left(bundle: Bundle, model: Transformer) -> None:
     walk = Walk(OnnxDecoderBackend(bundle, "fp32"), model, 1, random.Random(0))
     walk.join(longest=90, count=2)

@@ -25,6 +25,7 @@ from service.engine.decode.sampling.options import SamplingOptions
 from service.engine.decode.stream import TokenStream
 from service.engine.decode.types import DecodingRequest, Result, TokenEvent
 from tests.service.engine.decode.toy import (
+    BOS,
     EOS,
     MAX_TOKENS,
     VOCABULARY,
@@ -125,6 +126,50 @@ def test_the_first_token_is_there_before_the_first_step() -> None:
         async with engine_of(backend) as engine:
             stream = await engine.open(long_request())
             assert await anext(stream) == events_of(stream.request)[0]
+
+    run(main)
+
+
+@pytest.mark.parametrize(("greedy_steps", "least"), [(1, LONG), (4, LONG // 4), (100, 2)])
+def test_several_greedy_steps_are_run_between_two_looks(greedy_steps: int, least: int) -> None:
+    async def main() -> None:
+        backend = ToyBackend()
+        async with engine_of(backend, greedy_steps=greedy_steps) as engine:
+            request = long_request()
+            assert (await search(engine, request)).hypotheses == tuple(hypotheses_of(request))
+            # One more where the table for texts of up to 16 tokens ends.
+            assert least - 1 <= (backend.num_greedy_calls or LONG) <= least + 1
+            stats = engine.stats()
+            assert (stats.generated_tokens, stats.steps) == (LONG, LONG - 1)  # the prompt gave the first
+
+    run(main)
+
+
+@pytest.mark.parametrize("changes", [{"beam_size": 2}, {"suppressed_ids": (5,)}, {"top_n_tokens": 2}])
+def test_what_must_be_looked_at_is_decoded_step_by_step(changes: dict[str, Any]) -> None:
+    async def main() -> None:
+        backend = ToyBackend()
+        async with engine_of(backend, greedy_steps=4) as engine:
+            await search(engine, long_request(**changes))
+            await read(await engine.open(long_request()))
+            assert backend.num_greedy_calls == 0
+
+    run(main)
+
+
+def test_tokens_behind_an_end_are_cut_off() -> None:
+    async def main() -> None:
+        backend = ToyBackend(max_source_tokens=MAX_TOKENS)
+        requests = [request_of((BOS,), (3 + number, 9), max_new_tokens=20) for number in range(12)]
+        async with engine_of(backend, greedy_steps=8) as engine:
+            results = await engine.run(requests)
+            expected = [hypotheses_of(request)[0] for request in requests]
+            assert [result.best.token_ids for result in results] == [best.token_ids for best in expected]
+            assert [result.best.score for result in results] == pytest.approx([best.score for best in expected])
+            lengths = [len(best.token_ids) + best.finished for best in expected]
+            assert min(lengths) < max(lengths)
+            stats = engine.stats()
+            assert stats.generated_tokens == sum(lengths) < sum(backend.rows_of_steps)
 
     run(main)
 

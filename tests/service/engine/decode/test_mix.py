@@ -176,6 +176,7 @@ def test_each_request_gets_its_own_result_whatever_else_comes_and_goes(has_sourc
     plan = data.draw(plans(has_source))
     limits = DecodingLimits(
         max_rows=data.draw(st.integers(3, 10)),
+        greedy_steps=data.draw(st.sampled_from([1, 2, 5])),
         max_batch_tokens=data.draw(st.integers(20, 60)),
         max_prompt_batch_tokens=data.draw(st.sampled_from([1, 5, 16, 40, 200])),
         max_prefix_tokens=data.draw(st.sampled_from([1, 60, 10_000])),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -185,6 +185,20 @@ class ToyTable:
         )
         return Advanced(candidates, np.stack([self.backend.logits(*text) for text in texts]) if wants_logits else None)
 
+    def advance_greedily(
+        self, input_ids: Ids, write_indices: Ids, num_steps: int, end_ids: Collection[int]
+    ) -> Sequence[Candidates]:
+        """Runs on behind the ends every other time, as a device does."""
+        steps = list[Candidates]()
+        self.backend.num_greedy_calls += 1
+        rows = np.arange(len(input_ids))
+        while len(steps) < num_steps:
+            steps.append(self.advance(0, input_ids, write_indices, rows, 1, wants_logits=False).candidates)
+            input_ids, write_indices = steps[-1].ids, write_indices + 1
+            if self.backend.num_greedy_calls % 2 and not set(end_ids).isdisjoint(input_ids[:, 0].tolist()):
+                break
+        return steps
+
     def reserve(self, num_rows: int, length: int) -> None:
         assert num_rows <= len(self.cache)
         assert length <= MAX_TOKENS
@@ -245,6 +259,7 @@ class ToyBackend(Gate):
         super().__init__(on_step)
         self.max_source_tokens = max_source_tokens
         self.bytes_per_source_token = min(1, max_source_tokens)
+        self.num_greedy_calls = 0
         self.calls: list[tuple[int, int]] = []
         self.encoded: list[tuple[int, ...]] = []
         self.tables: list[ToyTable] = []

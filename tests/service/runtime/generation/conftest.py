@@ -50,3 +50,12 @@ def decoder_bundle(decoder: Transformer, tmp_path_factory: pytest.TempPathFactor
     checkpoint = Checkpoint(decoder, tokenizer, {"task": "generate"})
     export_bundle(checkpoint, folder, ExportOptions(precisions=("fp32", "int4")))
     return load_bundle(Path(folder))
+
+
+@pytest.fixture(scope="session")
+def group_query_bundle(decoder: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The same in fp16, with ONNX Runtime's GroupQueryAttention."""
+    folder = tmp_path_factory.mktemp("generation") / "tiny"
+    checkpoint = Checkpoint(decoder, train(["a b c"], 280), {"task": "generate"})
+    export_bundle(checkpoint, folder, ExportOptions(precisions=("fp16",), group_query=True))
+    return load_bundle(Path(folder))

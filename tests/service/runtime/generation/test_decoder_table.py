@@ -22,14 +22,17 @@ from service.runtime.table import OnnxSavedRow, OnnxTable
 from tests.service.runtime.blocks import HostCudaMemory
 
 MAX_ROWS = 12
+TOLERANCES = {"fp32": 1e-4, "fp16": 0.1}
 
 
 class Walk:
     """Texts that come, are read in pieces, grow, are kept and leave, and what each row of the table has read."""
 
-    def __init__(self, backend: OnnxDecoderBackend, model: Transformer, chance: random.Random) -> None:
+    def __init__(
+        self, backend: OnnxDecoderBackend, model: Transformer, chance: random.Random, tolerance: float = 1e-4
+    ) -> None:
         self.table = backend.new_table(MAX_ROWS)
-        self.model, self.chance = model, chance
+        self.model, self.chance, self.tolerance = model, chance, tolerance
         self.rows: list[list[int]] = []
         self.saved: list[tuple[list[int], OnnxSavedRow]] = []
 
@@ -63,12 +66,12 @@ class Walk:
         assert len(advanced.candidates.ids) == len(texts)
         expected = np.array(next_log_probs(self.model, None, texts[place]))
         found = advanced.candidates.log_probs[place]
-        np.testing.assert_allclose(found, np.sort(expected)[::-1][:count], atol=1e-4)
-        np.testing.assert_allclose(found, expected[advanced.candidates.ids[place]], atol=1e-4)
+        np.testing.assert_allclose(found, np.sort(expected)[::-1][:count], atol=self.tolerance)
+        np.testing.assert_allclose(found, expected[advanced.candidates.ids[place]], atol=self.tolerance)
         assert (advanced.logits is not None) == wants_logits
         if advanced.logits is not None:
             logits = advanced.logits[place]
-            np.testing.assert_allclose(logits - np.logaddexp.reduce(logits), expected, atol=1e-4)
+            np.testing.assert_allclose(logits - np.logaddexp.reduce(logits), expected, atol=self.tolerance)
 
     def join(self, longest: int) -> None:
         """Newcomers, some with what a live or a kept row has already read."""
@@ -106,12 +109,16 @@ class Walk:
         self.table.trim(len(self.rows), max(map(len, self.rows), default=0))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("memory", [HostMemory(), HostCudaMemory()], ids=["host", "cuda"])
 def test_rows_read_their_own_text_whatever_comes_and_goes(
-    decoder_bundle: Bundle, decoder: Transformer, memory: Memory
+    decoder_bundle: Bundle, group_query_bundle: Bundle, decoder: Transformer, memory: Memory, precision: str
 ) -> None:
+    """In fp16 with GroupQueryAttention, whose caches lie head by head and which reads the prompt of one row alone."""
     chance = random.Random(4)
-    walk = Walk(OnnxDecoderBackend(decoder_bundle, "fp32", memory=memory), decoder, chance)
+    bundle = decoder_bundle if precision == "fp32" else group_query_bundle
+    backend = OnnxDecoderBackend(bundle, precision, memory=memory)
+    walk = Walk(backend, decoder, chance, TOLERANCES[precision])
     capacities = set()
     for _ in range(60):
         if len(walk.rows) < MAX_ROWS and (not walk.rows or chance.random() < 0.4):
@@ -125,10 +132,15 @@ def test_rows_read_their_own_text_whatever_comes_and_goes(
     assert len(capacities) > 5  # it has grown and shrunk
 
 
-def test_rows_that_fill_a_step_up_change_nothing(decoder_bundle: Bundle, decoder: Transformer) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_rows_that_fill_a_step_up_change_nothing(
+    decoder_bundle: Bundle, group_query_bundle: Bundle, decoder: Transformer, precision: str
+) -> None:
     """As on a device, also where the rows behind those of a step hold prompts that are being read."""
     chance, runs = random.Random(3), list[Run]()
-    walk = Walk(OnnxDecoderBackend(decoder_bundle, "fp32", observe=runs.append), decoder, chance)
+    bundle = decoder_bundle if precision == "fp32" else group_query_bundle
+    backend = OnnxDecoderBackend(bundle, precision, observe=runs.append)
+    walk = Walk(backend, decoder, chance, TOLERANCES[precision])
     for _ in range(40):
         if len(walk.rows) < MAX_ROWS and (not walk.rows or chance.random() < 0.4):
             walk.join(longest=chance.choice([1, 6, 30]))
