@@ -46,6 +46,8 @@ def test_every_head_answers(server: Server) -> None:
     assert server.client.get("/health").status_code == 200
     translated = server.translate(["A dog.", "Two cats sleep."]).json()["translatedText"]
     assert [type(text) for text in translated] == [str, str]
+    greedy = {"q": ["A dog.", "Two cats sleep."], "source": "en", "target": "de", "beam_size": 1}
+    assert len(post(server, "/translate", greedy)["translatedText"]) == 2  # several steps between two looks
     vectors = post(server, "/embed", {"inputs": ["a dog", "two cats"]})
     assert [len(vector) for vector in vectors] == [len(vectors[0])] * 2
     assert len(post(server, "/embed_all", {"inputs": "a dog"})[0]) > 2
