@@ -16,9 +16,8 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.models import BenchError
 from bench.peers.ctranslate2_converter import convert
-from bench.peers.ctranslate2_decoder import as_strings
+from bench.side import BenchError
 from model.transformer import Transformer
 
 COMPUTE_TYPES = {"fp16": "float16", "fp32": "float32"}
@@ -34,7 +33,7 @@ class Ctranslate2Translator:
         if not (folder / "model.bin").is_file():
             convert(model, folder)
         self._beam_size = beam_size
-        self._sources = [as_strings(tuple(row)) for row in sources.tolist()]
+        self._sources = [[str(token_id) for token_id in row] for row in sources.tolist()]
         self._translator = ctranslate2.Translator(str(folder), device=device, compute_type=COMPUTE_TYPES[precision])
 
     def __call__(self, num_new_tokens: int) -> list[list[int]]:

@@ -18,9 +18,9 @@ from bench.gpu.record import Record
 from bench.gpu.scale import FULL, TINY
 from bench.gpu.tables import PARTS
 from bench.gpu.work import encoder_work, step_work
-from bench.models import BenchError
 from bench.peers.ctranslate2_device import link_cublas
 from bench.peers.torch_sides import TorchEncoder, TorchGenerator, TorchTranslator
+from bench.side import BenchError
 from model.config import ModelConfig
 from model.decoding import beam_search
 from model.reference import greedy
