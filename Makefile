@@ -81,6 +81,19 @@ test: $(VENV_DEV)/.installed ## Run the whole test suite (ARGS="-k beam" for a p
 test-fast: $(VENV_FAST)/.installed ## Run the tests that need no torch, in .venv-fast (about a minute)
 	@$(VENV_FAST)/bin/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
+# Clients whose requirements contradict the project's, or each other's: each has an environment of its own.
+CLIENTS := $(basename $(notdir $(wildcard requirements/clients/*.txt)))
+
+.venv-clients-%/.installed: requirements/clients/%.txt
+	@$(call create_venv,$(@D))
+	@echo 'Installing the client $* into $(@D) ...'
+	@$(@D)/bin/python $(PIP_INSTALL) --requirement $<
+	@touch $@
+
+.PHONY: test-clients
+test-clients: $(VENV_DEV)/.installed $(CLIENTS:%=.venv-clients-%/.installed) ## Install clients that need environments of their own, and test with all clients
+	@$(VENV_DEV)/bin/python -m pytest tests/clients tests/service/test_clients.py $(wildcard tests/service/heads/*/test_*clients.py) $(ARGS)
+
 .PHONY: lint
 lint: $(VENV_DEV)/.installed ## Check style (ruff) and types (mypy, strict)
 	@$(VENV_DEV)/bin/ruff check $(SOURCES)
@@ -110,6 +123,9 @@ lock: $(VENV_DEV)/.installed ## Resolve all that the server installs anew, into 
 		$(LOCK) --extra $$runtime --extra pictures --constraint requirements/$$runtime.txt --generate-hashes \
 			--output-file requirements/$$runtime-hashes.txt pyproject.toml || exit 1; \
 	done
+	@for client in $(CLIENTS); do \
+		$(LOCK) --output-file requirements/clients/$$client.txt requirements/clients/$$client.in || exit 1; \
+	done
 
 .PHONY: audit
 audit: $(VENV_DEV)/.installed ## Look for known vulnerabilities in what is locked (advisory, needs the network)
@@ -119,5 +135,5 @@ audit: $(VENV_DEV)/.installed ## Look for known vulnerabilities in what is locke
 
 .PHONY: clean
 clean: ## Remove the environments and the caches
-	@rm -rf .venv .venv-gpu .venv-dev .venv-fast .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf .venv .venv-gpu .venv-dev .venv-fast .venv-clients-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

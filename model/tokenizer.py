@@ -183,6 +183,15 @@ class Tokenizer:
         """How many tokens the file itself adds to each text."""
         return self._backend.num_special_tokens_to_add(is_pair=False)
 
+    @functools.cached_property
+    def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that the file itself puts before each text, and those that it puts after it."""
+        (encoding,) = self.encodings(["a"])
+        marks = list(encoding.special_tokens_mask)
+        num_before = marks.index(0) if 0 in marks else len(marks)
+        num_after = marks[::-1].index(0) if 0 in marks else 0
+        return tuple(encoding.ids[:num_before]), tuple(encoding.ids[len(marks) - num_after :])
+
     def with_end(self) -> Tokenizer:
         """A copy whose file adds the end `</s>` to each text: what an encoder reads to embed."""
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
@@ -190,8 +199,9 @@ class Tokenizer:
         backend.post_processor = processors.TemplateProcessing(single=f"$A {EOS}", special_tokens=[end])
         return Tokenizer(backend)
 
+    @functools.cached_property
     def reading_special_tokens(self) -> Tokenizer:
-        """A copy to which a special token's spelling in a text is that token: for texts that chat templates write."""
+        """A copy to which a special token's spelling in a text is that token: for prompts, and what templates write."""
         copy = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()))
         copy._backend.encode_special_tokens = False
         return copy

@@ -14,18 +14,20 @@ from starlette.middleware.cors import CORSMiddleware
 from service.heads.registry import HEADS
 from service.http.access import Access, open_access
 from service.http.context import Context, current_context, install_context
-from service.http.error_handlers import LIBRETRANSLATE, OPENAI, TEI, install_error_handlers
+from service.http.error_handlers import HUB, LIBRETRANSLATE, OPENAI, TEI, install_error_handlers
 from service.http.jobs import JobStore
 from service.http.middleware import (
     BodyLimitMiddleware,
+    HeadMiddleware,
     RequestContextMiddleware,
+    RootPathMiddleware,
     SecurityHeadersMiddleware,
     UnexpectedErrorMiddleware,
 )
 from service.http.plain import PlainRoutesMiddleware
 from service.models.base import EngineControl
 from service.models.registry import ModelLoader, ModelRegistry
-from service.operations import dispatch, pages
+from service.operations import dispatch, pages, root
 from service.operations import routes as operations
 from service.operations.health import HealthCheck
 from service.operations.memory import MemoryTrimmer
@@ -38,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 ROUTERS = (  # tried in this order, after the plain routes among them
     *(router for head in HEADS for router in head.routers),
+    (root.router, HUB),
     (dispatch.router, TEI),
     (dispatch.openai_router, OPENAI),
     (operations.router, LIBRETRANSLATE),
@@ -50,6 +53,7 @@ def create_app(
     settings: Settings, load_models: ModelLoader, metrics: Metrics | None = None, access: Access | None = None
 ) -> FastAPI:
     """The application. Its lifespan calls `load_models`, starts the engines, and drains them at the end."""
+    root.check_root_task(settings)
     metrics = metrics or Metrics()
     access = access or open_access(settings)
     metrics.watch_keys(lambda: access.accounts)
@@ -76,6 +80,7 @@ def create_app(
         version=version(),
         description="Translation with LibreTranslate's protocol, embeddings with TEI's, text with TGI's, and OpenAI's.",
         lifespan=lifespan,
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
         openapi_url=None,  # ours is written once
         docs_url=None,
         redoc_url=None,
@@ -84,8 +89,9 @@ def create_app(
     )
     for router, _ in ROUTERS:
         app.include_router(router)
-    # Innermost, and of the routes as the app has them, with the dependencies of all that they were included in.
+    # Inside of all others. Of the routes as the app has them, with the dependencies of all that they were included in.
     app.user_middleware.append(Middleware(PlainRoutesMiddleware, routes=app.routes))
+    app.user_middleware.append(Middleware(HeadMiddleware))  # further in, so that the busiest routes do not pass it
     install_error_handlers(app, ROUTERS)
     return app
 
@@ -139,13 +145,15 @@ async def _drain(engines: Sequence[EngineControl], timeout_seconds: float) -> No
 def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
     """Outermost first."""
     stack = [Middleware(RequestContextMiddleware, metrics=metrics), Middleware(SecurityHeadersMiddleware)]
+    if settings.root_path:
+        stack.insert(0, Middleware(RootPathMiddleware, root_path=settings.root_path))
     if settings.cors_origins:
         stack.append(
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.cors_origins,
-                allow_methods=("GET", "POST"),
-                allow_headers=("Authorization", "Content-Type", "X-Request-ID"),
+                allow_methods=("GET", "HEAD", "POST"),
+                allow_headers=("*",),  # clients have headers of their own, such as OpenAI's x-stainless-os
                 expose_headers=("X-Request-ID", "Retry-After"),
             )
         )

@@ -11,10 +11,13 @@
     │   ├── ApiKeyRequiredError          ... or carries no API key where one is needed
     │   └── InputError                   ... or has an input that a model cannot take
     │       ├── EmptyInputError          ... there is nothing in it
+    │       ├── ContextLengthError       ... it has more tokens than the model reads
+    │       ├── ForeignTokensError       ... its token ids lack the special tokens around a text
     │       └── TokenIdError             ... a token id that the model does not have
     ├── InvalidApiKeyError               the API key is not one of ours
     │   └── MissingRightError            ... or has not the right to what was asked for
     ├── QuotaExceededError               the API key has used what it may in a month
+    ├── ForbiddenError                   the server does not do this for anybody
     ├── NotFoundError                    nothing has this name, or no longer
     │   └── NoModelError                 ... no model is loaded for the task
     ├── NotReadyError                    what was asked for is still being made
@@ -147,6 +150,10 @@ class EmptyInputError(InputError):
         super().__init__(f"`{parameter}` cannot be empty", parameter=parameter)
 
 
+class ContextLengthError(InputError):
+    """An input that is longer than the model reads, or leaves less room than is asked for."""
+
+
 def check_num_values(num_values: int, limit: int, *, parameter: str) -> None:
     """InputError for an answer that would hold more numbers than `limit`."""
     if num_values > limit:
@@ -163,6 +170,22 @@ class TokenIdError(InputError):
     def __init__(self, token_id: int, vocab_size: int, *, parameter: str) -> None:
         super().__init__(
             f"Tokenizer error: `{parameter}` has the token id {quoted(token_id)}, allowed: 0 to {vocab_size - 1}",
+            parameter=parameter,
+        )
+
+
+class ForeignTokensError(InputError):
+    """Token ids without the special tokens that the tokenizer puts `before` and `after` a text.
+
+    So they are not what the model reads, and mostly another tokenizer's.
+    """
+
+    def __init__(self, before: tuple[int, ...], after: tuple[int, ...], *, parameter: str) -> None:
+        wanted = " and ".join(f"{verb} with {list(ids)}" for verb, ids in (("begin", before), ("end", after)) if ids)
+        super().__init__(
+            f"Input validation error: `{parameter}` has token ids that do not {wanted}, as /tokenize gives them, so "
+            "they may be another tokenizer's. Send texts instead (LangChain's OpenAIEmbeddings: "
+            "check_embedding_ctx_length=False)",
             parameter=parameter,
         )
 
@@ -188,6 +211,10 @@ class QuotaExceededError(ServiceError):
         super().__init__(
             f"The API key has used {used} of its {limit} characters this month, and the request has {wanted} more"
         )
+
+
+class ForbiddenError(ServiceError):
+    """The server does not do this, whoever asks."""
 
 
 class NotFoundError(ServiceError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +21,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from service.errors import SettingsError
 
 ENV_PREFIX = "POLYHEAD_"
+NAMES_OF_NO_MODEL = frozenset(
+    {"tgi", "tei", "text-generation-inference", "text-embeddings-inference", "huggingface/tgi", "dummy"}
+)
+"""What clients of servers with one model send where they have to send something."""
 _NOT_OURS = frozenset({"POLYHEAD_DATA"})
 """Read by `python -m model`: where the training data lies."""
 _SECRET_FIELDS = frozenset({"api_keys"})
@@ -43,6 +48,21 @@ class Settings(BaseSettings):
         "",
         description="URL at which clients reach the server, such as https://translate.example.org/api: links to "
         "translated files begin with it.",
+    )
+    root_path: str = Field(
+        "",
+        description="Path below which a proxy serves the service, such as /polyhead, whether it removes that prefix or "
+        "not; the page, the documentation and links to files follow it.",
+    )
+    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Comma-separated further names of models, such as gpt-4o=generate-en: what clients ask for, and "
+        "the loaded model that they get.",
+    )
+    root_task: str = Field(
+        "",
+        description="Task (translate, embed or generate) of what is posted to /, /invocations, /vertex or /tokenize "
+        "where the body fits several; else it gets a 400.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where models run; auto takes CUDA when the runtime offers it."
@@ -210,12 +230,28 @@ class Settings(BaseSettings):
         "info", description="Least severe log line written."
     )
 
-    @field_validator("api_keys", "cors_origins", mode="before")
+    @field_validator("api_keys", "cors_origins", "model_aliases", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("model_aliases")
+    @classmethod
+    def _are_pairs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pair in value:
+            if not all(part.strip() for part in pair.partition("=")):
+                raise ValueError(f"{pair!r} must be a further name, = and the name of a model")
+        return value
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_a_path(cls, value: str) -> str:
+        path = value.rstrip("/")
+        if path and not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII):
+            raise ValueError("it must be a path such as /api, of letters, digits and -._~")
+        return path
 
     @field_validator("public_url")
     @classmethod
@@ -246,6 +282,11 @@ class Settings(BaseSettings):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The models of `model_aliases` by their further names."""
+        return {alias.strip(): name.strip() for alias, _, name in (pair.partition("=") for pair in self.model_aliases)}
 
     @property
     def accepted_keys(self) -> tuple[str, ...]:

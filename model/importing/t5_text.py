@@ -42,7 +42,7 @@ def _by_token(text: TextSource, tokenizer: Tokenizer, codes: list[str]) -> dict[
     spellings = to_bcp47(codes)
     languages, directions = pairs(list(spellings), list(spellings), text.source_languages, text.target_languages)
     spelled = f"<2{codes[0]}>"
-    alone = tokenizer.reading_special_tokens().encode(f"{spelled} a")
+    alone = tokenizer.reading_special_tokens.encode(f"{spelled} a")
     before = [tokenizer.token(token_id) for token_id in alone[: alone.index(tokenizer.token_id(spelled))]]
     return {
         "languages": languages,

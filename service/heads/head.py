@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 
 from service.http.context import Context
 from service.http.error_handlers import ErrorProtocol
+from service.http.records import RequestRecord
+from service.http.request_parsing import RequestFields
 from service.http.schemas import WireModel
 from service.models.base import Companion, LoadedModel
 from service.models.common import Loading
@@ -33,8 +35,10 @@ class TaskModels:
     """The models of one task: how they are loaded, and what GET /info says of them.
 
     `load` makes one of a bundle's section. `info_schema` describes what `info` adds to the fields of `ModelInfo`.
-    `server_info` has TEI's fields of GET /info, which describe the first model of the first head that has one:
-    `model_type`, `max_client_batch_size` and `auto_truncate`. With `one_loop`, all cores work on one step together.
+    `server_info` has TEI's and TGI's fields of GET /info that depend on the task, for its first model; where two heads
+    have one field, the first that has a model says it. With `one_loop`, all cores work on one step together.
+    `token_lists` is how the protocol of these models answers /tokenize for one text: with a list of tokens in a list,
+    as TEI, or with the list alone, as TGI; None where it has no such path.
     """
 
     kind: type[LoadedModel]
@@ -43,6 +47,7 @@ class TaskModels:
     info: Callable[[Any], Mapping[str, Any]]
     server_info: Callable[[Any, Settings], Mapping[str, Any]]
     one_loop: bool = False
+    token_lists: Literal["nested", "flat"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +75,36 @@ class Panel:
     place: int
 
 
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootAnswer:
+    """What a head answers at the paths that name no task: POST / and /invocations, and for each instance of /vertex.
+
+    Clients of servers with one model post to the base URL itself, so the body says what they want. `claims` finds a
+    body that only this can be meant by, `fits` one that this may be meant by. `task` is its name for
+    `POLYHEAD_ROOT_TASK`, and None where `fits` never does. Errors are answered in `protocol`. One that `cuts_texts`
+    takes texts of any length. `prediction` makes what /vertex gives of the answer's JSON.
+    """
+
+    task: str | None
+    kind: type[LoadedModel]
+    answer: Callable[[Request, RequestFields, Context, RequestRecord], Awaitable[Response]]
+    protocol: ErrorProtocol
+    claims: Callable[[Fields], bool]
+    fits: Callable[[Fields], bool] = lambda fields: False
+    cuts_texts: bool = False
+    prediction: Callable[[Any], Any] = lambda answer: answer
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """A head: its routes, what they need while the app lives, and the models that it brings.
 
     Each router goes with the protocol in which its errors are answered. `build` makes the objects of the routes, which
     find them by their class (`Context.of`), and frees them at the end. `upload_bytes` gives the longest body of each
-    path that takes more than a request may have otherwise.
+    path that takes more than a request may have otherwise. `root` is what it answers at paths that name no task.
     """
 
     name: str
@@ -85,4 +113,5 @@ class Head:
     models: TaskModels | None = None
     companions: Companions | None = None
     panel: Panel | None = None
+    root: tuple[RootAnswer, ...] = ()
     upload_bytes: Callable[[Settings], Mapping[str, int]] = lambda settings: {}

@@ -137,9 +137,14 @@ async def _admit(
     )
     if not has_key:
         context.access.admit_key(fields.values.get(KEY_FIELD), record)
+    check_fields(fields, settings, cuts_texts=cuts_texts)
+    return fields
+
+
+def check_fields(fields: RequestFields, settings: Settings, *, cuts_texts: bool) -> None:
+    """TextTooLongError or InvalidRequestError for fields that are larger than a request may have."""
     max_characters = settings.max_body_bytes if cuts_texts else settings.max_text_characters
     check_sizes(fields.values, SizeLimits(max_characters, settings.max_body_values))
-    return fields
 
 
 FieldsDep = Annotated[RequestFields, Depends(get_fields)]

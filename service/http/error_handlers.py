@@ -46,6 +46,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     errors.InvalidApiKeyError: Answer(403, "authentication"),
     errors.MissingRightError: Answer(403, "permission"),
     errors.QuotaExceededError: Answer(429, "quota_exceeded"),
+    errors.ForbiddenError: Answer(403, "forbidden"),
     errors.NotFoundError: Answer(404, "not_found"),
     errors.NotAcceptableError: Answer(406, "not_acceptable"),
     errors.BodyTooLargeError: Answer(413, "payload_too_large"),
@@ -152,6 +153,7 @@ OURS = ErrorProtocol(
 OPENAI = ErrorProtocol(
     differences={
         errors.InputError: Answer(400, "validation"),
+        errors.ContextLengthError: Answer(400, "context_length_exceeded"),
         errors.TokenIdError: Answer(400, "tokenizer"),
         errors.ApiKeyRequiredError: Answer(401, "invalid_api_key"),
         errors.InvalidApiKeyError: Answer(401, "invalid_api_key"),
@@ -177,6 +179,22 @@ DEEPL = ErrorProtocol(
     prefixes=("/v2/", "/v3/"),
 )
 """Its clients retry each 5xx five times: what they cannot have is a 4xx."""
+
+
+HUB = ErrorProtocol(
+    differences={
+        errors.ApiKeyRequiredError: Answer(401, "authentication"),
+        errors.InvalidApiKeyError: Answer(401, "authentication"),
+    }
+)
+"""For paths that name no task, until it is known whose clients ask: what all that post there can read."""
+
+_STATE = "error_protocol"
+
+
+def answer_errors_as(scope: Scope, protocol: ErrorProtocol) -> None:
+    """Answer the errors of the request in `scope` in `protocol` from now on, whatever its path."""
+    scope.setdefault("state", {})[_STATE] = protocol
 
 
 class ProtocolTable:
@@ -237,7 +255,7 @@ def error_body(scope: Scope, error: Exception) -> dict[str, Any]:
 
 def _describe(scope: Scope, error: Exception) -> tuple[Answer, dict[str, Any]]:
     path: str = scope["path"]
-    protocol: ErrorProtocol = scope["app"].state.protocols.of(path)
+    protocol: ErrorProtocol = scope.get("state", {}).get(_STATE) or scope["app"].state.protocols.of(path)
     if isinstance(error, HTTPException):
         answer = Answer(error.status_code, _HTTP_KINDS.get(error.status_code, "http"), str(error.detail))
     else:

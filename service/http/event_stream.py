@@ -27,7 +27,8 @@ class EventStream(Response):
     """Sends each of `events`, JSON values as bytes, as soon as the client takes it.
 
     When the client disconnects or has not read the end in time, `events` is cancelled; `close` is called in any case.
-    An error after the start is the last event, in the shape of the path's protocol. `prefix` precedes each value.
+    An error after the start is the last event, in the shape of the path's protocol. `prefix` precedes each value;
+    an event that has its name (`event: ...`) is sent as it is.
     """
 
     media_type = "text/event-stream"
@@ -74,4 +75,5 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, event: bytes, send: Send) -> None:
-        await send({"type": "http.response.body", "body": b"%b%b\n\n" % (self._prefix, event), "more_body": True})
+        prefix = b"" if event.startswith(b"event: ") else self._prefix
+        await send({"type": "http.response.body", "body": b"%b%b\n\n" % (prefix, event), "more_body": True})

@@ -11,6 +11,7 @@ import random
 import re
 import time
 
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BodyTooLargeError, ShuttingDownError
@@ -101,6 +102,47 @@ class RequestContextMiddleware:
                 "inference_ms": round(record.inference_seconds * 1000, 3),
             },
         )
+
+
+class RootPathMiddleware:
+    """Serves the app below `root_path`, for proxies that leave this prefix on and for those that remove it.
+
+    Outermost, so that everything within knows its own paths alone.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self.app = app
+        self.root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if scope["path"] == self.root_path:  # the links of the page are relative to its folder
+                await RedirectResponse(f"{self.root_path}/")(scope, receive, send)
+                return
+            if scope["path"].startswith(f"{self.root_path}/"):
+                scope = {**scope, "path": scope["path"].removeprefix(self.root_path)}
+        await self.app(scope, receive, send)
+
+
+class HeadMiddleware:
+    """Answers HEAD wherever GET is answered, with the same headers; the server sends no body for it.
+
+    Inside of all others, for which the request stays what it is.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self.app(as_get, receive, send)
+        finally:
+            if "route" in as_get:
+                scope["route"] = as_get["route"]
 
 
 class UnexpectedErrorMiddleware:

@@ -108,7 +108,9 @@ async def _read_fields(request: Request, max_part_bytes: int, max_values: int) -
 
 def _fields_of(query: Sequence[tuple[str, Any]], form: Sequence[tuple[str, Any]] = ()) -> RequestFields:
     in_form = {name for name, _ in form}
-    pairs = [*(pair for pair in query if pair[0] not in in_form), *form]
+    # Forms write every line break as CRLF (https://html.spec.whatwg.org/multipage/form-control-infrastructure.html).
+    texts = ((name, value.replace("\r\n", "\n") if isinstance(value, str) else value) for name, value in form)
+    pairs = [*(pair for pair in query if pair[0] not in in_form), *texts]
     last = dict(pairs)
     if len(last) == len(pairs):
         return RequestFields(last, is_json=False)

@@ -38,8 +38,7 @@ def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = No
 
     The framework cannot find it out by itself, because no parameter of the route declares the body.
     """
-    schema = model.model_json_schema()
-    schema = _inlined(schema, schema.pop("$defs", {}))
+    schema = inlined_schema(model)
     json_body: dict[str, Any] = {"schema": schema}
     if examples:
         json_body["examples"] = examples
@@ -53,6 +52,12 @@ def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = No
             },
         }
     }
+
+
+def inlined_schema(model: type[BaseModel]) -> Any:
+    """The schema of `model` without references."""
+    schema = model.model_json_schema()
+    return _inlined(schema, schema.pop("$defs", {}))
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

@@ -61,7 +61,7 @@ def load_models(
                 "folder that has some with POLYHEAD_BUNDLES (--bundles)"
             )
         heads = [load_heads(path, device, settings, tasks, companions, observer) for path in paths]
-        return ModelRegistry([model for models in heads for model in models])
+        return ModelRegistry([model for models in heads for model in models], settings.aliases)
     except (BundleError, TokenizerError) as error:
         raise StartupError(str(error)) from error
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from model.tokenizer import Tokenizer
-from service.errors import InputError, TokenIdError
+from service.errors import ContextLengthError, ForeignTokensError, TokenIdError
 from service.workers import WorkerPool
 
 T = TypeVar("T")
@@ -23,6 +23,13 @@ Input = str | tuple[int, ...]
 
 _CHARACTERS_IN_TURN = 100_000  # at most about a second of work
 MAX_CHARACTERS_PER_TOKEN = 250  # as in TEI; bounds the work before the number of tokens is known
+
+
+class Encoded(NamedTuple):
+    """What a model reads of one input, and whether that is less than was given."""
+
+    ids: tuple[int, ...]
+    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +73,40 @@ def encode_inputs(
     prompt: str,
     truncation: Truncation,
     parameter: str,
-) -> list[tuple[int, ...]]:
+) -> list[Encoded]:
     """What a model of at most `max_tokens` reads for each input. Token ids are taken as they are, special tokens and
     all, unless there is a prompt, which goes before the text that they spell.
 
     Raises InputError for an input that is too long and may not be cut, TokenIdError for an unknown token id.
     """
-    encoded: list[tuple[int, ...] | None] = [None] * len(inputs)
+    encoded: list[Encoded | None] = [None] * len(inputs)
     texts: list[str] = []
+    shortened: list[bool] = []
     for number, given in enumerate(inputs):
         if isinstance(given, str):
-            texts.append(prompt + bounded_text(given, max_tokens, truncation, parameter))
+            text = bounded_text(given, max_tokens, truncation, parameter)
+            texts.append(prompt + text)
+            shortened.append(len(text) < len(given))
             continue
         check_ids(given, tokenizer, parameter)
+        _check_ends(given, tokenizer, parameter)
         if prompt:
             texts.append(prompt + tokenizer.decode(given))
+            shortened.append(False)
         else:
-            encoded[number] = _fit_ids(given, tokenizer.special_ids, max_tokens, truncation, parameter)
+            ids = _fit_ids(given, tokenizer.special_ids, max_tokens, truncation, parameter)
+            encoded[number] = Encoded(ids, len(ids) < len(given))
     # One call for all texts, because only a call with a list releases the GIL.
-    found = iter(tokenizer.encodings(texts, with_offsets=False) if texts else ())
+    encodings = tokenizer.encodings(texts, with_offsets=False) if texts else ()
+    found = iter(zip(encodings, shortened, strict=True))
     for number, done in enumerate(encoded):
         if done is None:
-            encoding = next(found)
-            ids = encoding.ids
-            if len(ids) > max_tokens:
-                ids = _cut(ids, encoding.special_tokens_mask, max_tokens, truncation, parameter)
-            encoded[number] = tuple(ids)
-    return [ids for ids in encoded if ids is not None]
+            encoding, is_shortened = next(found)
+            kept = encoding.ids
+            if len(kept) > max_tokens:
+                kept = _cut(kept, encoding.special_tokens_mask, max_tokens, truncation, parameter)
+            encoded[number] = Encoded(tuple(kept), is_shortened or len(kept) < len(encoding.ids))
+    return [each for each in encoded if each is not None]
 
 
 def bounded_text(text: str, max_tokens: int, truncation: Truncation, parameter: str) -> str:
@@ -101,7 +115,7 @@ def bounded_text(text: str, max_tokens: int, truncation: Truncation, parameter: 
     if len(text) <= limit:
         return text
     if not truncation.is_on:
-        raise InputError(
+        raise ContextLengthError(
             f"Input validation error: `{parameter}` must have less than {limit} characters. Given: {len(text)}",
             parameter=parameter,
         )
@@ -113,6 +127,13 @@ def check_ids(ids: Sequence[int], tokenizer: Tokenizer, parameter: str) -> None:
     size = tokenizer.vocab_size
     if min(ids) < 0 or max(ids) >= size:
         raise TokenIdError(next(token_id for token_id in ids if not 0 <= token_id < size), size, parameter=parameter)
+
+
+def _check_ends(ids: tuple[int, ...], tokenizer: Tokenizer, parameter: str) -> None:
+    """ForeignTokensError for ids without the special tokens around a text."""
+    before, after = tokenizer.ends
+    if ids[: len(before)] != before or ids[len(ids) - len(after) :] != after:
+        raise ForeignTokensError(before, after, parameter=parameter)
 
 
 def _fit_ids(
@@ -129,7 +150,7 @@ def _cut(
 ) -> list[int]:
     """`ids` with at most `max_tokens`: those marked as special at both ends stay, and what is between them is cut."""
     if not truncation.is_on:
-        raise InputError(
+        raise ContextLengthError(
             f"Input validation error: `{parameter}` must have less than {max_tokens} tokens. Given: {len(ids)}",
             parameter=parameter,
         )

@@ -7,8 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 
+from starlette.responses import Response
+
 from service.engine.core.errors import DeadlineError, EngineError, OverloadedError
 from service.errors import UnhealthyError
+from service.http.context import Context
+from service.http.replies import json_response, to_json
 from service.models.base import LoadedModel
 from service.models.registry import ModelRegistry
 
@@ -74,3 +78,12 @@ class HealthCheck:
     def _busy_or(model: LoadedModel, steps_before: int, fault: str) -> str:
         stats = model.engine.stats()
         return _BUSY if stats.is_alive and stats.steps > steps_before else fault
+
+
+async def health_response(context: Context, *, with_details: bool) -> Response:
+    """200 when every model answers; what each does is left out unless it is asked for, since clients compare the body.
+
+    Raises UnhealthyError when one does not answer.
+    """
+    models = await context.of(HealthCheck).check(context.registry)
+    return json_response(to_json({"status": _OK} | ({"models": models} if with_details else {})))

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from service.heads.head import Panel
 from service.heads.registry import HEADS
+from service.http.context import ContextDep
 
 router = APIRouter(include_in_schema=False)
 
@@ -55,9 +56,8 @@ def asset_mounts() -> list[BaseRoute]:
     ]
 
 
-@router.get("/")
-async def index() -> HTMLResponse:
-    """The page: a panel for each head, and one to see how the server does."""
+def page() -> HTMLResponse:
+    """The page at /: a panel for each head, and one to see how the server does."""
     return HTMLResponse(_page(), headers=_ALWAYS_ASK)
 
 
@@ -81,6 +81,7 @@ def _page() -> str:
     return frame.replace("{{tabs}}", "\n".join(tabs)).replace("{{panels}}", "\n\n".join(sections))
 
 
+@router.get("/spec", name="spec")  # where LibreTranslate has it
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
     """The API, for programs."""
@@ -94,14 +95,15 @@ def _openapi(app: FastAPI) -> bytes:
 
 
 @router.get("/docs")
-async def docs(request: Request) -> HTMLResponse:
+async def docs(request: Request, context: ContextDep) -> HTMLResponse:
     """The API, to read and to try."""
+    root_path = context.settings.root_path
 
     def asset(path: str) -> str:
-        return str(request.app.url_path_for("docs_assets", path=path))
+        return root_path + str(request.app.url_path_for("docs_assets", path=path))
 
     return get_swagger_ui_html(
-        openapi_url=str(request.app.url_path_for("openapi")),
+        openapi_url=root_path + str(request.app.url_path_for("openapi")),
         title=f"{request.app.title} API",
         swagger_js_url=asset("swagger-ui-bundle.js"),
         swagger_css_url=asset("swagger-ui.css"),

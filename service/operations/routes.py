@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -10,39 +12,53 @@ from service.heads.registry import COMPANIONS, TASKS, default_model
 from service.http.context import ContextDep, require_administrator
 from service.http.schemas import error_responses
 from service.models.base import LoadedModel
-from service.operations.health import HealthCheck
+from service.models.registry import ModelRegistry
+from service.operations.health import health_response
 from service.operations.schemas import MODEL_SCHEMAS, HealthResponse, InfoResponse, KeyUsage, LimitsInfo
+from service.settings import Settings
 from service.version import version
 
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/health", responses=error_responses(503))
-async def health(context: ContextDep) -> HealthResponse:
-    """200 when every model answers: each one is run for it."""
-    return HealthResponse(status="ok", models=await context.of(HealthCheck).check(context.registry))
+@router.get("/health", response_class=Response, responses={**error_responses(503), 200: {"model": HealthResponse}})
+@router.get("/ping", response_class=Response, responses={**error_responses(503), 200: {"model": HealthResponse}})
+async def health(context: ContextDep, details: bool = False) -> Response:
+    """200 when every model answers: each one is run for it. With `details=1` the answer says how each is."""
+    return await health_response(context, with_details=details)
 
 
 @router.get("/info")
 async def info(context: ContextDep) -> InfoResponse:
-    """The models, their limits, and the server's, with the fields that TEI's clients read."""
+    """The models, their limits, and the server's, with the fields that TEI's and TGI's clients read."""
     settings = context.settings
     default = default_model(context.registry)
     return InfoResponse(
         model_id=default.name,
         model_sha=default.info.get("sha"),
         model_dtype=default.precision,
+        model_device_type=default.device,
         served_model_name=default.name,
         max_concurrent_requests=settings.max_waiting_requests,
         max_input_length=default.max_input_length,
         max_batch_tokens=settings.max_batch_tokens,
         max_batch_requests=settings.max_rows,
         tokenization_workers=settings.tokenization_workers,
+        validation_workers=settings.tokenization_workers,
         version=version(),
         models=[_model_info(model) for model in context.registry.models],
         limits=LimitsInfo.model_validate(settings, from_attributes=True),
-        **TASKS[default.task].server_info(default, settings),
+        **{"max_input_tokens": default.max_input_length} | _server_info(context.registry, settings),
     )
+
+
+def _server_info(registry: ModelRegistry, settings: Settings) -> dict[str, Any]:
+    """What the first model of each task says of the server; the first task wins."""
+    fields: dict[str, Any] = {}
+    for task in reversed(TASKS.values()):
+        for model in registry.of_kind(task.kind)[:1]:
+            fields.update(task.server_info(model, settings))
+    return fields
 
 
 def _model_info(model: LoadedModel) -> ModelInfo:

@@ -25,10 +25,12 @@ class KeyUsage(WireModel):
 
 
 class HealthResponse(WireModel):
-    """200 of GET /health; 503 has the same fields beside `error` and `error_type`."""
+    """200 of GET /health; 503 has both fields beside `error` and `error_type`."""
 
     status: str
-    models: dict[str, str] = Field(description='By name: "ok", or "busy" for one with a full queue.')
+    models: dict[str, str] | None = Field(
+        None, description='With details, by name: "ok", or "busy" for one with a full queue.'
+    )
 
 
 class LimitsInfo(WireModel):
@@ -65,23 +67,33 @@ else:
 
 
 class InfoResponse(WireModel):
-    """TEI's fields, which describe the first model of the first head that has one, and ours: all the models, and the
-    limits.
+    """TEI's and TGI's fields, which describe the first model of the first head that has one, and ours: all the models,
+    and the limits. Where a model continues texts, the fields that TGI alone has are its.
     """
 
     model_id: str
     model_sha: str | None
     model_dtype: str
+    model_device_type: str
+    model_pipeline_tag: str | None = None
     served_model_name: str
     model_type: dict[str, dict[str, Any]]
     max_concurrent_requests: int
     max_input_length: int
+    max_input_tokens: int = Field(description="Longest prompt.")
+    max_total_tokens: int | None = Field(None, description="Longest prompt and its continuation together.")
+    max_best_of: int | None = None
+    max_stop_sequences: int | None = None
     max_batch_tokens: int
     max_batch_requests: int
     max_client_batch_size: int
     auto_truncate: bool
     tokenization_workers: int
+    validation_workers: int
+    router: Literal["polyhead"] = "polyhead"
     version: str
+    sha: str | None = Field(None, description="Of the server's source, where its build says so: never here.")
+    docker_label: str | None = None
     models: list[AnyModelInfo]
     limits: LimitsInfo
 
@@ -107,8 +119,10 @@ class Token(WireModel):
     stop: int | None
 
 
-class TokenizeResponse(RootModel[list[list[Token]]]):
-    """200 of POST /tokenize: the tokens of each input, also for one input."""
+class TokenizeResponse(RootModel[list[list[Token]] | list[Token]]):
+    """200 of POST /tokenize: the tokens of each input, also for one input (TEI); where the model continues texts, those
+    of one text alone (TGI).
+    """
 
 
 class DecodeRequest(WireModel):

@@ -151,7 +151,7 @@ def test_a_stop_sequence_and_a_client_that_leaves_free_their_rows(served: Runnin
         lines = response.iter_lines()
         assert next(lines).startswith("data:")
     wait_until(lambda: 'polyhead_active_rows{model="tiny"} 0.0' in served.client.get("/metrics").text)
-    assert served.client.get("/health").json()["models"] == {"tiny": "ok"}
+    assert served.client.get("/health?details=1").json()["models"] == {"tiny": "ok"}
 
 
 def test_a_few_shot_prompt_is_understood(tmp_path: Path) -> None:

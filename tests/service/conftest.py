@@ -45,7 +45,7 @@ def running(models: Callable[[FakeEngine], Sequence[LoadedModel]] | None = None,
     def load(settings: Settings, observer: Callable[[str], Observer]) -> ModelRegistry:
         engine = FakeEngine(tiny_tokenizer(), observer("en-de"))
         engines.append(engine)
-        return ModelRegistry(models(engine) if models else [fake_model(engine)])
+        return ModelRegistry(models(engine) if models else [fake_model(engine)], settings.aliases)
 
     metrics, chosen = Metrics(), Settings(**({"port": 0, "drain_timeout_seconds": 5} | settings))
     app = create_app(chosen, load_models=load, metrics=metrics)

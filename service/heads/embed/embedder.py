@@ -14,7 +14,9 @@ from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
 from service.errors import InputError, ModelOutputError, check_num_values
 from service.heads.embed.model import EmbeddingModel
 from service.http.records import RequestRecord
+from service.models.chunks import run_in_chunks
 from service.models.tokenization import Input, Truncation, count_characters, encode_inputs, run_in_turns
+from service.settings import Settings
 from service.workers import WorkerPool
 
 Vectors = NDArray[np.float32]
@@ -44,13 +46,14 @@ class Embeddings:
     """The vectors of a task, in the order of its inputs, and the time and tokens they took.
 
     `vectors` holds (E,) for each input, or (S, E) where the task wants tokens; E is the task's `dimensions` or the
-    model's.
+    model's. `num_truncated` inputs were longer than the model reads.
     """
 
     model: EmbeddingModel
     vectors: list[Vectors]
     num_characters: int
     num_tokens: int
+    num_truncated: int
     tokenization_seconds: float
     queue_seconds: float
     inference_seconds: float
@@ -59,9 +62,9 @@ class Embeddings:
 class Embedder:
     """Computes the vectors that tasks ask for."""
 
-    def __init__(self, pool: WorkerPool, max_values: int) -> None:
+    def __init__(self, pool: WorkerPool, settings: Settings) -> None:
         self._pool = pool
-        self._max_values = max_values
+        self._settings = settings
 
     async def embed(self, task: EmbeddingTask, record: RequestRecord) -> Embeddings:
         """The vectors of all inputs; their time and tokens are added to `record`.
@@ -88,10 +91,12 @@ class Embedder:
             ),
         )
         tokenized = time.monotonic()
+        num_tokens = sum(len(each.ids) for each in encoded)
         if task.wants_tokens:
-            check_num_values(sum(map(len, encoded)) * model.dimensions, self._max_values, parameter=task.parameter)
-        results = await model.engine.run(
-            [EmbeddingRequest(ids, wants_tokens=task.wants_tokens, deadline=task.deadline) for ids in encoded]
+            check_num_values(num_tokens * model.dimensions, self._settings.max_answer_values, parameter=task.parameter)
+        results = await self._run(
+            model,
+            [EmbeddingRequest(each.ids, wants_tokens=task.wants_tokens, deadline=task.deadline) for each in encoded],
         )
         for result in results:
             record.add(result)
@@ -99,10 +104,23 @@ class Embedder:
             model=model,
             vectors=_token_vectors(results) if task.wants_tokens else _pooled_vectors(results, task),
             num_characters=num_characters,
-            num_tokens=sum(map(len, encoded)),
+            num_tokens=num_tokens,
+            num_truncated=sum(each.is_cut for each in encoded),
             tokenization_seconds=tokenized - started,
             queue_seconds=record.queue_seconds,
             inference_seconds=record.inference_seconds,
+        )
+
+    async def _run(self, model: EmbeddingModel, requests: list[EmbeddingRequest]) -> list[EmbeddingResult]:
+        """At once, all or none; in chunks where there are more than the line should take from one client."""
+        settings = self._settings
+        if len(requests) <= settings.max_client_batch_size:
+            return await model.engine.run(requests)
+        return await run_in_chunks(
+            model.engine,
+            requests,
+            max_waiting_requests=settings.max_waiting_requests,
+            max_waiting_tokens=settings.max_waiting_tokens,
         )
 
 

@@ -23,18 +23,28 @@ from service.models.tokenization import Truncation
 
 router = APIRouter(tags=["openai"], route_class=PlainRoute)
 
+MAX_INPUTS = 2048
+"""As many as OpenAI takes, which its clients send in one request."""
 
+
+_RESPONSES = {
+    **openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504),
+    200: {"model": EmbeddingsResponse},
+}
+
+
+# Without /v1 as TEI and infinity have it too.
 @router.post(
-    "/v1/embeddings",
-    response_class=Response,
-    responses={**openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504), 200: {"model": EmbeddingsResponse}},
-    openapi_extra=request_body(EmbeddingsRequest),
+    "/embeddings", response_class=Response, responses=_RESPONSES, openapi_extra=request_body(EmbeddingsRequest)
+)
+@router.post(
+    "/v1/embeddings", response_class=Response, responses=_RESPONSES, openapi_extra=request_body(EmbeddingsRequest)
 )
 async def embeddings(request: Request) -> Response:
     """One vector of length 1 for each input."""
     fields, context, record = await read_request(request, cuts_texts=True)
     settings = context.settings
-    inputs = parse_inputs(fields, "input", max_batch_size=settings.max_client_batch_size)
+    inputs = parse_inputs(fields, "input", max_batch_size=max(MAX_INPUTS, settings.max_client_batch_size))
     options = validate(EmbeddingsRequest, fields, InputError)
     task = EmbeddingTask(
         model=context.registry.choose(EmbeddingModel, options.model or None),
@@ -50,6 +60,7 @@ async def embeddings(request: Request) -> Response:
 
 
 def _answer(found: Embeddings, *, is_base64: bool) -> dict[str, Any]:
+    truncated = {"truncated_inputs": found.num_truncated} if found.num_truncated else {}
     return {
         "object": "list",
         "data": [
@@ -57,5 +68,5 @@ def _answer(found: Embeddings, *, is_base64: bool) -> dict[str, Any]:
             for index, vector in enumerate(found.vectors)
         ],
         "model": found.model.name,
-        "usage": {"prompt_tokens": found.num_tokens, "total_tokens": found.num_tokens},
+        "usage": {"prompt_tokens": found.num_tokens, "total_tokens": found.num_tokens} | truncated,
     }

@@ -17,7 +17,7 @@ from service.http.inputs import parse_inputs
 from service.http.plain import PlainRoute
 from service.http.records import RequestRecord
 from service.http.replies import json_response, list_to_json, to_json
-from service.http.request_parsing import validate
+from service.http.request_parsing import RequestFields, validate
 from service.http.schemas import error_responses, request_body
 from service.models.tokenization import Input, Truncation
 
@@ -34,7 +34,11 @@ _ERRORS = error_responses(400, 401, 404, 413, 422, 424, 429, 503, 504)
 )
 async def embed(request: Request) -> Response:
     """One vector for each input."""
-    fields, context, record = await read_request(request, cuts_texts=True)
+    return await embed_fields(request, *await read_request(request, cuts_texts=True))
+
+
+async def embed_fields(request: Request, fields: RequestFields, context: Context, record: RequestRecord) -> Response:
+    """The answer of /embed for a request that has been read."""
     inputs = parse_inputs(fields, "inputs", max_batch_size=context.settings.max_client_batch_size)
     options = validate(EmbedRequest, fields, InputError)
     task = _task(inputs, options, context, record, normalize=options.normalize, dimensions=options.dimensions)
@@ -98,14 +102,21 @@ def _timings(embeddings: Embeddings, record: RequestRecord) -> dict[str, str]:
 
 
 def timing_headers(embeddings: Embeddings, total_seconds: float) -> dict[str, str]:
-    """The headers of TEI: counts, and times in whole milliseconds."""
+    """The headers of TEI: counts, and times in whole milliseconds; and how many inputs were cut, if any (ours)."""
     seconds = {
         "x-total-time": total_seconds,
         "x-tokenization-time": embeddings.tokenization_seconds,
         "x-queue-time": embeddings.queue_seconds,
         "x-inference-time": embeddings.inference_seconds,
     }
-    return {
-        "x-compute-characters": str(embeddings.num_characters),
-        "x-compute-tokens": str(embeddings.num_tokens),
-    } | {name: str(int(value * 1000)) for name, value in seconds.items()}
+    truncated = {"x-truncated-inputs": str(embeddings.num_truncated)} if embeddings.num_truncated else {}
+    return (
+        truncated
+        | {
+            "x-compute-type": embeddings.model.device,
+            "x-compute-time": str(int(total_seconds * 1000)),
+            "x-compute-characters": str(embeddings.num_characters),
+            "x-compute-tokens": str(embeddings.num_tokens),
+        }
+        | {name: str(int(value * 1000)) for name, value in seconds.items()}
+    )

@@ -44,6 +44,33 @@ class EmbedRequest(EmbedAllRequest):
     )
 
 
+class SimilarityParameters(WireModel):
+    """How the sentences are read, as of /embed."""
+
+    truncate: bool | None = None
+    truncation_direction: Annotated[Literal["right", "left"], BeforeValidator(_lower)] = "right"
+    prompt_name: str | None = None
+
+
+class SimilarityInputs(WireModel):
+    """A sentence, and those that it is compared with."""
+
+    source_sentence: str = Field(min_length=1, examples=["What is deep learning?"])
+    sentences: SkipValidation[list[str]] = Field(description="Texts, as many as one request may embed.")
+
+
+class SimilarityRequest(WireModel):
+    """POST /similarity."""
+
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters = SimilarityParameters()
+    model: ModelName = None
+
+
+class SimilarityResponse(RootModel[list[float]]):
+    """200 of POST /similarity: the cosine of each sentence and the source sentence."""
+
+
 class EmbedResponse(RootModel[list[list[float]]]):
     """200 of POST /embed: one vector for each input, also for one input."""
 
@@ -82,6 +109,7 @@ class EmbeddingsUsage(WireModel):
 
     prompt_tokens: int
     total_tokens: int
+    truncated_inputs: int | None = Field(None, description="How many inputs were cut, where some were (ours).")
 
 
 class EmbeddingsResponse(WireModel):

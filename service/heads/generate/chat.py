@@ -34,7 +34,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, model: GenerationModel) -> None:
         self._model = model
-        self._reader = model.tokenizer.reading_special_tokens()
+        self._reader = model.tokenizer.reading_special_tokens
         specials = {model.tokenizer.token(token_id): token_id for token_id in model.tokenizer.special_ids}
         self._specials = dict(sorted(specials.items(), key=lambda item: -len(item[0])))
         self._spellings = re.compile(f"({'|'.join(map(re.escape, self._specials)) or '(?!)'})")

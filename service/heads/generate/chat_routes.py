@@ -78,7 +78,7 @@ async def _task(
             f"Invalid request: top_logprobs parameter goes with logprobs alone. Given: {options.top_logprobs}",
             parameter="top_logprobs",
         )
-    prompt = await _prompt(options, model, context)
+    prompt = await chat_prompt(options, model, context)
     name = "max_tokens" if options.max_completion_tokens is None else "max_completion_tokens"
     return make_task(
         prompt,
@@ -91,7 +91,8 @@ async def _task(
     )
 
 
-async def _prompt(options: ChatRequest, model: GenerationModel, context: Context) -> Prompt:
+async def chat_prompt(options: ChatRequest, model: GenerationModel, context: Context) -> Prompt:
+    """The prompt that the model's chat template makes of the messages; InputError where that cannot be."""
     template = context.of(TextGenerator).template(model)
     if template is None:
         raise InputError(

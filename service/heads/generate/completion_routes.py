@@ -102,7 +102,9 @@ async def _tasks(
         )
     num_top = check_top_tokens(options.logprobs or 0, model, parameter="logprobs")
     inputs = parse_inputs(fields, "prompt", max_batch_size=settings.max_client_batch_size)
-    prompts = await context.of(TextGenerator).encode(model, inputs, parameter="prompt")
+    prompts = await context.of(TextGenerator).encode(
+        model, inputs, parameter="prompt", add_special_tokens=options.add_special_tokens
+    )
     if options.logprobs is not None:
         num_echoed = sum(len(prompt.token_ids) for prompt in prompts) if options.echo else 0
         num_tokens = options.n * (num_echoed + len(prompts) * (options.max_tokens or _DEFAULT_MAX_TOKENS))

@@ -46,11 +46,21 @@ class TextGenerator:
         return found
 
     async def encode(
-        self, model: GenerationModel, inputs: Sequence[Input], *, parameter: str, truncate: int | None = None
+        self,
+        model: GenerationModel,
+        inputs: Sequence[Input],
+        *,
+        parameter: str,
+        truncate: int | None = None,
+        add_special_tokens: bool = True,
     ) -> list[Prompt]:
         """The prompts for `inputs`; see `encode_prompts`."""
         return await run_in_turns(
-            self._pool, inputs, lambda part: encode_prompts(model, part, parameter=parameter, truncate=truncate)
+            self._pool,
+            inputs,
+            lambda part: encode_prompts(
+                model, part, parameter=parameter, truncate=truncate, add_special_tokens=add_special_tokens
+            ),
         )
 
     async def open(

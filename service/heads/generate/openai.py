@@ -11,8 +11,12 @@ from typing import Any
 from service.heads.generate.pieces import as_label
 from service.heads.generate.tasks import Prompt
 from service.heads.generate.text_stream import Continuation, FinishReason, ScoredToken, TextToken, TopToken
+from service.version import version
 
 Json = dict[str, Any]
+
+_FINGERPRINT = f"polyhead-{version()}"
+"""What computed an answer: with the same seed another version may give another one."""
 
 
 def finish_reason(reason: FinishReason | None) -> str | None:
@@ -32,8 +36,15 @@ class Envelope:
 
     def around(self, choices: Sequence[Json], **more: Any) -> Json:
         """The answer, or one of its chunks."""
-        head = {"id": f"{self.id_prefix}-{self.key}", "object": self.kind, "created": self.created, "model": self.model}
-        return head | {"choices": list(choices)} | more
+        return {
+            "id": f"{self.id_prefix}-{self.key}",
+            "object": self.kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": _FINGERPRINT,
+            "choices": list(choices),
+            **more,
+        }
 
 
 def usage(num_prompt_tokens: int, num_new_tokens: int) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from service.errors import EmptyInputError, InputError
+from service.errors import ContextLengthError, EmptyInputError
 from service.heads.generate.model import GenerationModel
 from service.heads.generate.tasks import Prompt
 from service.models.tokenization import MAX_CHARACTERS_PER_TOKEN, Input, check_ids
@@ -14,12 +14,18 @@ _SEED_BITS = 53  # exact in JSON readers that use doubles
 
 
 def encode_prompts(
-    model: GenerationModel, inputs: Sequence[Input], *, parameter: str, truncate: int | None = None
+    model: GenerationModel,
+    inputs: Sequence[Input],
+    *,
+    parameter: str,
+    truncate: int | None = None,
+    add_special_tokens: bool = True,
 ) -> list[Prompt]:
-    """The prompts for `inputs`; a text gets the special tokens of the tokenizer's file, token ids stay as they are.
+    """The prompts for `inputs`; token ids stay as they are. In a text the spelling of a special token is that token, as
+    TGI and vLLM read it, and with `add_special_tokens` it gets those of the tokenizer's file.
 
-    With `truncate` the last so many tokens are kept. Raises InputError for a prompt that leaves no room for a token of
-    output, EmptyInputError for one of no tokens, or TokenIdError.
+    With `truncate` the last so many tokens are kept. Raises ContextLengthError for a prompt that leaves no room for a
+    token of output, EmptyInputError for one of no tokens, or TokenIdError.
     """
     tokenizer = model.tokenizer
     texts = [
@@ -27,7 +33,8 @@ def encode_prompts(
         for given in inputs
         if isinstance(given, str)
     ]
-    found = iter(tokenizer.encodings(texts, with_offsets=False) if texts else ())
+    reader = tokenizer.reading_special_tokens
+    found = iter(reader.encodings(texts, add_special_tokens, with_offsets=False) if texts else ())
     prompts = []
     for given in inputs:
         if isinstance(given, str):
@@ -36,18 +43,19 @@ def encode_prompts(
             if given:
                 check_ids(given, tokenizer, parameter)
             ids, text = given, tokenizer.decode(given)
-        ids = ids if truncate is None else ids[-truncate:]
-        check_prompt_length(ids, model, parameter)
-        prompts.append(Prompt(token_ids=ids, text=text))
+        kept = ids if truncate is None else ids[-truncate:]
+        check_prompt_length(kept, model, parameter)
+        is_cut = len(kept) < len(ids) or (truncate is not None and len(text) > truncate * MAX_CHARACTERS_PER_TOKEN)
+        prompts.append(Prompt(token_ids=kept, text=text, is_cut=is_cut))
     return prompts
 
 
 def check_prompt_length(ids: Sequence[int], model: GenerationModel, parameter: str) -> None:
-    """EmptyInputError, or InputError for a prompt that is too long."""
+    """EmptyInputError, or ContextLengthError for a prompt that is too long."""
     if not ids:
         raise EmptyInputError(parameter)
     if len(ids) >= model.max_total_tokens:
-        raise InputError(
+        raise ContextLengthError(
             f"Input validation error: `{parameter}` must have less than {model.max_total_tokens} tokens. "
             f"Given: {len(ids)}",
             parameter=parameter,
@@ -65,14 +73,14 @@ def room_for(
 ) -> int:
     """The `max_new_tokens` of a prompt: what is `wanted`, else `default`, else all that the context leaves.
 
-    A default is lowered to what the context leaves; InputError for a wish that exceeds it.
+    A default is lowered to what the context leaves; ContextLengthError for a wish that exceeds it.
     """
     num_tokens = len(prompt.token_ids)
     room = model.max_total_tokens - num_tokens
     if wanted is None:
         return room if default is None else min(room, default)
     if wanted > room:
-        raise InputError(
+        raise ContextLengthError(
             f"Input validation error: `{prompt_parameter}` tokens + `{parameter}` must be <= {model.max_total_tokens}. "
             f"Given: {num_tokens} `{prompt_parameter}` tokens and {wanted} `{parameter}`",
             parameter=parameter,
@@ -89,7 +97,7 @@ def _bounded(text: str, model: GenerationModel, parameter: str) -> str:
     """`text`, unless it is too long for any tokenization, which is then not computed."""
     limit = model.max_total_tokens * MAX_CHARACTERS_PER_TOKEN
     if len(text) > limit:
-        raise InputError(
+        raise ContextLengthError(
             f"Input validation error: `{parameter}` must have less than {limit} characters. Given: {len(text)}",
             parameter=parameter,
         )

@@ -10,10 +10,14 @@ from service.engine.decode.types import DecodingOptions, DecodingRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt as the model reads it, and as the client wrote it: its text, or the text of its token ids."""
+    """A prompt as the model reads it, and as the client wrote it: its text, or the text of its token ids.
+
+    One that `is_cut` had more tokens than the client wanted to be read.
+    """
 
     token_ids: tuple[int, ...]
     text: str
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from service.http.event_stream import EventStream
 from service.http.records import RequestRecord
 from service.http.replies import json_response, to_json
 from service.http.request_parsing import RequestFields, validate
-from service.http.schemas import error_responses, request_body
+from service.http.schemas import error_responses, inlined_schema, request_body
 
 router = APIRouter(tags=["generate"])
 
@@ -49,7 +49,22 @@ class _Job:
 )
 async def generate(request: Request, fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:
     """Continue a text. With `stream` the answer is that of /generate_stream."""
+    return await _generate(request, validate(GenerateRequest, fields, InputError), context, record)
+
+
+async def generate_at_root(
+    request: Request, fields: RequestFields, context: Context, record: RequestRecord
+) -> Response:
+    """The answer of TGI's POST /: that of /generate in a list, and with the prompt unless that is declined."""
     options = validate(GenerateRequest, fields, InputError)
+    if options.parameters.get("return_full_text") is None:
+        options = options.model_copy(update={"parameters": {**options.parameters, "return_full_text": True}})
+    return await _generate(request, options, context, record, in_list=True)
+
+
+async def _generate(
+    request: Request, options: GenerateRequest, context: Context, record: RequestRecord, *, in_list: bool = False
+) -> Response:
     job = await _prepare(options, context, record, is_stream=options.stream)
     if options.stream:
         return await _stream(job, context, record)
@@ -60,14 +75,15 @@ async def generate(request: Request, fields: FieldsDep, context: ContextDep, rec
         started=record.started,
     )
     answer = generate_response(outputs, job.parameters, job.text_before)
-    return json_response(to_json(answer), _headers(job.task, record))
+    if "details" in answer and job.task.prompt.is_cut:
+        answer["details"]["truncated"] = True
+    return json_response(to_json([answer] if in_list else answer), _headers(job, record))
 
 
 @router.post(
     "/generate_stream",
-    status_code=200,
-    response_class=EventStream,
-    responses={**_ERRORS, 200: {"model": StreamResponse}},
+    response_class=Response,  # of an error that comes before the stream begins
+    responses={**_ERRORS, 200: {"content": {EventStream.media_type: {"schema": inlined_schema(StreamResponse)}}}},
     openapi_extra=request_body(GenerateRequest),
 )
 async def generate_stream(fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:
@@ -84,7 +100,11 @@ async def _prepare(options: GenerateRequest, context: Context, record: RequestRe
     if not options.inputs:
         raise EmptyInputError("inputs")
     (prompt,) = await context.of(TextGenerator).encode(
-        model, [options.inputs], parameter="inputs", truncate=parameters.truncate
+        model,
+        [options.inputs],
+        parameter="inputs",
+        truncate=parameters.truncate,
+        add_special_tokens=parameters.add_special_tokens,
     )
     do_sample = _samples(parameters)
     num_outputs = parameters.best_of or 1
@@ -187,15 +207,25 @@ async def _events(stream: TextStream, job: _Job) -> AsyncGenerator[bytes]:
         )
 
 
-def _headers(task: GenerationTask, record: RequestRecord) -> dict[str, str]:
-    """What TGI's clients read: counts, and whole milliseconds."""
+def _headers(job: _Job, record: RequestRecord) -> dict[str, str]:
+    """What TGI's clients read: counts, whole milliseconds, and the total in seconds once more; and whether the prompt
+    was cut (ours).
+    """
+    total_seconds = time.monotonic() - record.started
     seconds = {
-        "x-total-time": time.monotonic() - record.started,
+        "x-total-time": total_seconds,
         "x-queue-time": record.queue_seconds,
         "x-inference-time": record.inference_seconds,
     }
-    return {
-        "x-compute-characters": str(len(task.prompt.text)),
-        "x-prompt-tokens": str(record.num_input_tokens),
-        "x-generated-tokens": str(record.num_output_tokens),
-    } | {name: str(int(value * 1000)) for name, value in seconds.items()}
+    truncated = {"x-truncated-inputs": "1"} if job.task.prompt.is_cut else {}
+    return (
+        truncated
+        | {
+            "x-compute-type": job.model.device,
+            "x-compute-time": f"{total_seconds:.6f}",
+            "x-compute-characters": str(len(job.task.prompt.text)),
+            "x-prompt-tokens": str(record.num_input_tokens),
+            "x-generated-tokens": str(record.num_output_tokens),
+        }
+        | {name: str(int(value * 1000)) for name, value in seconds.items()}
+    )

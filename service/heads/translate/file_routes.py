@@ -118,7 +118,7 @@ def download_url(request: Request, settings: Settings, key: str, name: str) -> s
     path = f"/download_file/{key}/{quote(name, safe='')}"
     if settings.public_url:
         return settings.public_url + path
-    path = str(request.scope.get("root_path", "")).rstrip("/") + path
+    path = settings.root_path + path
     address, _ = request.scope.get("server") or ("", 0)
     try:
         host, port = request.url.hostname, request.url.port

@@ -1,13 +1,15 @@
-"""GET /frontend/settings, LibreTranslate's protocol."""
+"""GET /frontend/settings and POST /suggest, LibreTranslate's protocol."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.errors import ForbiddenError
 from service.heads.translate.files import SUPPORTED_FORMATS
 from service.heads.translate.languages import AUTO, Languages, language_name
 from service.heads.translate.schemas import FrontendSettings, LanguageChoice, LanguageDefaults
-from service.http.context import ContextDep
+from service.http.context import ContextDep, KeyedFieldsDep
+from service.http.schemas import error_responses
 
 router = APIRouter(tags=["translate"])
 
@@ -33,6 +35,12 @@ async def frontend_settings(context: ContextDep) -> FrontendSettings:
             target=LanguageChoice(code=target, name=language_name(target)),
         ),
     )
+
+
+@router.post("/suggest", response_model=None, responses=error_responses(400, 403, 429))
+async def suggest(fields: KeyedFieldsDep) -> None:
+    """Suggestions are off, as `suggestions` of /frontend/settings says: 403."""
+    raise ForbiddenError("Suggestions are disabled on this server.")
 
 
 def _default_target(codes: list[str]) -> str:

@@ -7,15 +7,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from service.heads.head import Head, ModelInfo, Panel, TaskModels
-from service.heads.translate import deepl_documents, deepl_routes, file_routes, frontend_route, language_routes, routes
+from service.heads.head import Head, ModelInfo, Panel, RootAnswer, TaskModels
+from service.heads.translate import (
+    deepl_documents,
+    deepl_routes,
+    file_routes,
+    frontend_route,
+    language_routes,
+    root,
+    routes,
+)
 from service.heads.translate.documents import DocumentTranslator
 from service.heads.translate.file_store import FileStore
 from service.heads.translate.load import load_translation
 from service.heads.translate.model import TranslationModel
 from service.heads.translate.translator import Translator, make_detector
 from service.http.context import Context
-from service.http.error_handlers import DEEPL, LIBRETRANSLATE
+from service.http.error_handlers import DEEPL, HUB, LIBRETRANSLATE
 from service.settings import Settings
 
 _MULTIPART_OVERHEAD_BYTES = 16 * 1024  # boundaries, headers and the small fields around an uploaded file
@@ -93,4 +101,15 @@ TRANSLATE = Head(
         server_info=_server_info,
     ),
     upload_bytes=_upload_bytes,
+    root=(
+        RootAnswer(
+            task=TranslationModel.task,
+            kind=TranslationModel,
+            answer=root.translate_at_root,
+            protocol=HUB,
+            claims=root.names_languages,
+            fits=lambda fields: isinstance(fields.get("inputs"), str | list),
+            prediction=root.prediction,
+        ),
+    ),
 )

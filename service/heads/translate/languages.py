@@ -52,8 +52,7 @@ def choose_translator(registry: ModelRegistry, source: str, target: str, name: s
 
     Raises UnknownModelError, ModelTaskError for a model of another task, or UnavailableDirectionError.
     """
-    candidates = registry.of_kind(TranslationModel) if name is None else (registry.choose(TranslationModel, name),)
-    for model in candidates:
+    for model in registry.candidates(TranslationModel, name):
         if (source, target) in model.directions:
             return model
     raise UnavailableDirectionError((language_name(source), source), (language_name(target), target))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from service.http.schemas import Count, Positive, Seed, Share, WireModel
 
@@ -20,7 +20,9 @@ class TranslateRequest(WireModel):
     source: str = Field(description='Language code of the text, or "auto".', examples=["en"])
     target: str = Field(description="Language code wanted.", examples=["de"])
     format: str = Field("text", description='"text", or "html" to keep tags and translate the text between them.')
-    alternatives: int = Field(0, ge=0, description="How many other translations to add.")
+    alternatives: Annotated[int, AfterValidator(lambda number: max(0, number))] = Field(
+        0, ge=-1, description="How many other translations to add; -1 is 0."
+    )
     api_key: str | None = Field(None, description="API key, where the server asks for one.")
     beam_size: int | None = Field(None, ge=1, description="Width of the beam search; 1 is greedy, the fastest.")
     length_penalty: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = Field(
@@ -106,6 +108,20 @@ class FrontendSettings(WireModel):
     filesTranslation: bool  # noqa: N815
     supportedFilesFormat: list[str]  # noqa: N815
     language: LanguageDefaults
+
+
+class HubParameters(WireModel):
+    """The languages as Hugging Face's clients name them; the text's own is detected where it is not given."""
+
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+
+class HubRequest(WireModel):
+    """What Hugging Face's clients post to the root for a translation, besides the `inputs`."""
+
+    parameters: HubParameters = HubParameters()
+    model: str | None = None
 
 
 TRANSLATE_EXAMPLES: dict[str, dict[str, object]] = {

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from service.engine.core.errors import OverloadedError
 from service.engine.decode.types import DecodingRequest, Result
 from service.errors import InvalidRequestError, SlowdownError
-from service.heads.translate.dispatch import OrderedResults, run_in_chunks
 from service.heads.translate.job import SearchOptions, TextJob
 from service.heads.translate.languages import AUTO, Languages, choose_translator
 from service.heads.translate.model import TranslationModel
 from service.heads.translate.text.detect import Detection, Detector
 from service.heads.translate.text.markup import Markup
 from service.http.records import RequestRecord
+from service.models.chunks import OrderedResults, run_in_chunks
 from service.models.registry import ModelRegistry
 from service.settings import Settings
 from service.workers import WorkerPool, run_together
@@ -69,7 +69,7 @@ class TranslationStream:
         text: str,
         detected: Detection | None,
         sentences: AsyncGenerator[str] | None = None,
-        results: OrderedResults | None = None,
+        results: OrderedResults[DecodingRequest, Result] | None = None,
     ) -> None:
         self.detected = detected
         self._sentences = _only(text) if sentences is None else sentences
@@ -266,6 +266,6 @@ def _refuse_prefix(prefix: str, source: str) -> None:
 def _choose_model(source: str, task: TranslationTask) -> TranslationModel | None:
     if source != task.target:
         return choose_translator(task.registry, source, task.target, task.model_name)
-    if task.model_name is not None:
-        task.registry.by_name(task.model_name)  # an unknown name is an error also where there is nothing to translate
+    # An unknown name is an error also where there is nothing to translate.
+    task.registry.candidates(TranslationModel, task.model_name)
     return None

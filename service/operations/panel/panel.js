@@ -59,7 +59,7 @@ class StatusPanel {
   async check() {
     this.info = await getJson("info");
     try {
-      this.health = (await getJson("health")).models;
+      this.health = (await getJson("health?details=1")).models;
     } catch (error) {
       this.health = Object.fromEntries(this.info.models.map(({ name }) => [name, error.message]));
     }

@@ -12,14 +12,25 @@ from service.app import ROUTERS
 from tests.service.conftest import RunningEmbedder, Serve, ServeEmbedder
 
 KEYED = {"q": "Hello.", "source": "en", "target": "de"}
-OPEN_PATHS = {"/", "/docs", "/health", "/info", "/metrics", "/openapi.json", "/languages", "/frontend/settings"}
+OPEN_PATHS = {
+    "/",
+    "/docs",
+    "/health",
+    "/ping",
+    "/info",
+    "/metrics",
+    "/openapi.json",
+    "/languages",
+    "/frontend/settings",
+    "/spec",
+}
 ROUTES = sorted(
     (method, route.path)
     for router, _ in ROUTERS
     for route in router.routes
     if isinstance(route, APIRoute)
     for method in route.methods or ()
-    if route.path not in OPEN_PATHS and not route.path.startswith("/download_file/")
+    if (method == "POST" or route.path not in OPEN_PATHS) and not route.path.startswith("/download_file/")
 )
 
 

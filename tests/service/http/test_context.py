@@ -26,7 +26,7 @@ def test_a_request_keeps_the_models_that_it_began_with(serve: Serve) -> None:
         assert served.translate(target="fr").json() == {"translatedText": "HELLO."}
         assert served.translate().json()["error"] == "de is not supported"
         assert [model["name"] for model in served.client.get("/info").json()["models"]] == ["en-fr"]
-        assert served.client.get("/health").json()["models"] == {"en-fr": "ok"}
+        assert served.client.get("/health?details=1").json()["models"] == {"en-fr": "ok"}
         assert 'model="en-fr"' in served.client.get("/metrics").text
         served.engine.release()
         assert running.result().json() == {"translatedText": "HELLO."}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 
@@ -91,6 +92,68 @@ def test_listed_origins_may_call(serve: Serve) -> None:
     assert (failed.status_code, failed.headers["access-control-allow-origin"]) == (500, "https://a.example")
     other = served.client.get("/languages", headers={"Origin": "https://b.example"})
     assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize("origins", ["*", "https://a.example"])
+def test_a_page_may_send_any_header(serve: Serve, origins: str) -> None:
+    """openai-node in a browser asks for those that its preflight names."""
+    names = "authorization,content-type,x-stainless-arch,x-stainless-retry-count"
+    preflight = {
+        "Origin": "https://a.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": names,
+    }
+    response = serve(cors_origins=origins).client.options("/v1/embeddings", headers=preflight)
+    assert response.status_code == 200
+    allowed = response.headers["access-control-allow-headers"].split(",")
+    assert set(names.split(",")) <= {name.strip() for name in allowed}
+
+
+@pytest.mark.parametrize("path", ["/health", "/languages", "/info", "/metrics", "/v1/models", "/docs", "/", "/nothing"])
+def test_head_is_answered_where_get_is(server: Running, path: str) -> None:
+    browser = {"Accept": "text/html"}
+    head, get = server.client.head(path, headers=browser), server.client.get(path, headers=browser)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+    if path in {"/languages", "/health"}:  # what does not change between the two
+        assert head.headers["content-length"] == get.headers["content-length"]
+
+
+def test_head_is_refused_where_get_is(server: Running) -> None:
+    response = server.client.head("/translate")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("prefix", ["/polyhead/api", ""], ids=["left on", "removed"])
+def test_the_service_lives_below_a_path(serve: Serve, prefix: str) -> None:
+    """For proxies that leave the prefix on and for those that remove it."""
+    served = serve(root_path="/polyhead/api/")
+    browser = {"Accept": "text/html"}
+    page = served.client.get(f"{prefix}/", headers=browser)
+    assert page.status_code == 200
+    for link in re.findall(r'(?:src|href|data-module)="([^#"][^"]*)"', page.text):
+        assert not link.startswith("/")
+        assert served.client.get(f"{prefix}/{link}").status_code == 200
+    translated = served.client.post(f"{prefix}/translate", json={"q": "Hello.", "source": "en", "target": "de"})
+    assert translated.json()["translatedText"] == "HELLO."
+    wrong = served.client.post(f"{prefix}/v1/nothing")
+    assert wrong.json()["error"]["code"] == "not_found"
+    docs = served.client.get(f"{prefix}/docs", headers=browser)
+    assert "unsafe-inline" in docs.headers["content-security-policy"]
+    links = re.findall(r"""["'](/polyhead/api/[^"']*)["']""", docs.text)
+    assert len(links) >= 3
+    for link in links:
+        assert served.client.get(link.removeprefix("/polyhead/api") if not prefix else link).status_code == 200
+    assert served.client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/polyhead/api"}]
+    document = {"file": ("a.txt", b"Hello."), "source": (None, "en"), "target": (None, "de")}
+    link = served.client.post(f"{prefix}/translate_file", files=document).json()["translatedFileUrl"]
+    assert link.startswith(f"{served.url}/polyhead/api/download_file/")
+    assert served.client.get(link).content == b"HELLO."
+
+
+def test_the_path_without_its_slash_leads_to_the_page(serve: Serve) -> None:
+    response = serve(root_path="/polyhead").client.get("/polyhead")
+    assert (response.status_code, response.headers["location"]) == (307, "/polyhead/")
 
 
 KEYED = {"q": "Hello.", "source": "en", "target": "de"}

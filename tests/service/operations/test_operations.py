@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from service.engine.core.errors import ModelUnavailableError
 from tests.service.conftest import Running, RunningEmbedder, Serve, ServeEmbedder
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
 
 def sample(served: Running, name: str) -> dict[str, float]:
     """The series of one metric, by their labels as written."""
@@ -21,9 +23,16 @@ def sample(served: Running, name: str) -> dict[str, float]:
 def test_health_runs_every_model(serve: Serve) -> None:
     served = serve()
     before = len(served.engine.requests)
-    response = served.client.get("/health")
+    response = served.client.get("/health?details=1")
     assert (response.status_code, response.json()) == (200, {"status": "ok", "models": {"en-de": "ok"}})
     assert len(served.engine.requests) == before + 1
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping"])
+def test_without_details_health_says_no_more_than_ok(server: Running, path: str) -> None:
+    """LibreTranslate's clients compare the whole body."""
+    response = server.client.get(path)
+    assert (response.status_code, response.content) == (200, b'{"status":"ok"}')
 
 
 def test_health_is_503_when_a_model_is_dead(serve: Serve) -> None:
@@ -66,7 +75,7 @@ def test_health_tells_a_full_line_from_a_hung_loop(serve: Serve, stepping: bool,
         waiting = pool.submit(served.translate)
         while not served.engine.num_running:
             time.sleep(0.01)
-        response = served.client.get("/health")
+        response = served.client.get("/health?details=1")
         served.engine.release()
         assert waiting.result().status_code == 200
     assert response.status_code == status
@@ -124,7 +133,7 @@ def test_info_describes_the_model_that_embeds_where_there_is_one(embedder: Runni
 def test_health_and_metrics_cover_models_of_every_task(serve_embedder: ServeEmbedder) -> None:
     served = serve_embedder()
     before = len(served.engine.requests)
-    response = served.client.get("/health")
+    response = served.client.get("/health?details=1")
     assert (response.status_code, response.json()["models"]) == (200, {"en-de": "ok", "mini": "ok"})
     assert len(served.engine.requests) == before + 1
     metrics = served.client.get("/metrics").text
@@ -178,7 +187,7 @@ def test_two_servers_count_apart(serve: Serve) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
 def test_pages_load_nothing_from_elsewhere(server: Running, path: str) -> None:
-    page = server.client.get(path)
+    page = server.client.get(path, headers=BROWSER)
     assert page.headers["content-type"].startswith("text/html")
     links = re.findall(r'(?:src|href)="([^#"][^"]*)"', page.text)
     assert links
@@ -193,7 +202,7 @@ def test_pages_load_nothing_from_elsewhere(server: Running, path: str) -> None:
 
 def test_only_the_docs_may_run_inline_scripts(server: Running) -> None:
     assert "unsafe-inline" in server.client.get("/docs").headers["content-security-policy"]
-    assert "unsafe-inline" not in server.client.get("/").headers["content-security-policy"]
+    assert "unsafe-inline" not in server.client.get("/", headers=BROWSER).headers["content-security-policy"]
 
 
 def test_openapi_is_written_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_files_are_asked_for_anew_so_that_releases_do_not_mix(stage: Stage) -> N
 
 def test_every_panel_and_every_module_that_it_imports_is_served(stage: Stage) -> None:
     client = stage.running.client
-    page = client.get("/").text
+    page = client.get("/", headers={"Accept": "text/html"}).text
     assert re.findall(r'id="tab-(\w+)"', page) == list(PANELS)
     waiting = ["/static/js/main.js", *(f"/{path}" for path in re.findall(r'data-module="([^"]+)"', page))]
     seen = set(waiting)

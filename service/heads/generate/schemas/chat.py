@@ -120,5 +120,34 @@ class ChatResponse(WireModel):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
+
+
+class ChatToken(WireModel):
+    """One token of a prompt, and where it stands in it, in characters."""
+
+    id: int
+    text: str
+    start: int
+    stop: int
+
+
+class ChatTokenizeResponse(WireModel):
+    """200 of POST /chat_tokenize."""
+
+    tokenize_response: list[ChatToken]
+    templated_text: str
+
+
+class TokenizerInfo(WireModel):
+    """200 of GET /tokenizer_info: what tokenizer_config.json would say."""
+
+    tokenizer_class: Literal["PreTrainedTokenizerFast"] = "PreTrainedTokenizerFast"
+    model_max_length: int
+    bos_token: str | None = None
+    eos_token: str | None = None
+    pad_token: str | None = None
+    unk_token: str | None = None
+    chat_template: str | None = None

@@ -31,6 +31,9 @@ class CompletionRequest(SamplingFields):
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
         None, description="With log-probabilities, and with those of so many of the likeliest tokens."
     )
+    add_special_tokens: bool = Field(
+        True, description="Put the special tokens of the tokenizer around prompts, which may have their own (vLLM's)."
+    )
     suffix: Annotated[Any, Field(description="Not supported.")] = None
 
 
@@ -67,5 +70,6 @@ class CompletionResponse(WireModel):
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[CompletionChoice]
     usage: Usage | None

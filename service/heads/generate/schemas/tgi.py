@@ -1,4 +1,4 @@
-"""TGI's protocol: /generate and /generate_stream. `model`, `min_p`, `beam_size` and `length_penalty` are our own."""
+"""TGI's protocol: /generate and /generate_stream. Fields marked as ours are additions of this server."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class GenerateParameters(WireModel):
     frequency_penalty: Penalty | None = None
     max_new_tokens: Count | None = Field(None, description="Else all that the context leaves.")
     return_full_text: bool = Field(False, description="Put the prompt before the text.")
+    add_special_tokens: bool = Field(
+        True, description="Put the special tokens of the tokenizer around the prompt, which may have its own (ours)."
+    )
     stop: list[Stop] = Field([], max_length=MAX_STOPS, description="The text ends with the first of these.")
     truncate: Count | None = Field(None, description="Keep only the last so many tokens of the prompt.")
     details: bool = False
@@ -109,6 +112,7 @@ class GenerateDetails(WireModel):
     tokens: list[OutputToken]
     top_tokens: list[list[OutputToken]] | None = None
     best_of_sequences: list[BestOfSequence] | None = Field(None, description="All but the best, best first.")
+    truncated: bool | None = Field(None, description="True where `truncate` has cut the prompt (ours).")
 
 
 class GenerateResponse(WireModel):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from service.heads.translate.text.protect import cut_around, missing_spans
+from service.heads.translate.text.protect import cut_around, missing_spans, repair_numbers
 
 _Piece = TypeVar("_Piece", bound="str | Segment")
 
@@ -73,12 +73,16 @@ class Plan:
     def retry(self, translations: Sequence[str], *, keeps_first: bool = False) -> Plan:
         """The plan of a second round: good translations are literals now, and every segment whose translation lost a
         span or a number is cut around all of those it has; but with `keeps_first` not the first one.
+        Separators that a number lost are put back.
         """
         kept = self._segments[0] if keeps_first and self._segments else None
 
         def check(segment: Segment, translation: str) -> list[str | Segment]:
             if segment is kept or not missing_spans(segment.text, translation):
                 return [self._spell(segment, translation)]
+            repaired = repair_numbers(segment.text, translation)
+            if not missing_spans(segment.text, repaired):
+                return [self._spell(segment, repaired)]
             return [
                 Segment(text, self._escape(text)) if is_text else self._escape(text)
                 for text, is_text in cut_around(segment.text)

@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from service.heads.translate.text.numbers import NUMBER, missing_numbers, with_separators
+
 Span = tuple[int, int, str]
 """Start, end and kind."""
 
@@ -47,30 +49,6 @@ _OPENING = "([{„“‘«»\"'¿¡"
 _CLOSING = ")]},;:.!?…”“’«»–—\"'-"
 _NEIGHBOURHOOD = 8
 """How many characters around a span are looked at for a clause mark."""
-
-_NUMBER = re.compile(r"\d+(?:[.,:/'’\u00a0\u202f-]\d+)*")
-_DIGITS = re.compile(r"\d+")
-_GROUPING_SPACE = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f](?=\d{3}(?!\d))")
-_HALF_DAY = re.compile(r"\d\s*[ap]\.?\s?m\b|\d\s*Uhr\b|\d\s*o['’]clock\b", re.IGNORECASE)
-# How a small number may be written out in English and German.
-_NUMBER_WORDS = {
-    value: re.compile(rf"\b(?:{pattern})", re.IGNORECASE)
-    for value, pattern in {
-        "0": r"zero|no\b|null|kein",
-        "1": r"an?\b|one|once|first|ein(?:e[mnrs]?)?\b|eins|einmal|erst",
-        "2": r"two|second|twice|both|zwei|zwo|beid",
-        "3": r"three|third|drei|dritt",
-        "4": r"four|vier",
-        "5": r"five|fif|fünf",
-        "6": r"six|sech",
-        "7": r"seven|sieb",
-        "8": r"eight|acht",
-        "9": r"nine|ninth|neun",
-        "10": r"ten\b|tenth|zehn",
-        "11": r"eleven|elf",
-        "12": r"twel[fv]|dozen|zwölf|dutzend",
-    }.items()
-}
 
 
 def has_letters(text: str) -> bool:
@@ -132,7 +110,7 @@ def cut_sentence(text: str) -> list[tuple[str, bool]]:
 def cut_around(text: str) -> list[tuple[str, bool]]:
     """(part, is for the model) with every protected span and every number taken out; the last resort."""
     spans = find_spans(text)
-    numbers = [(*match.span(), "number") for match in _NUMBER.finditer(_outside(text, spans))]
+    numbers = [(*match.span(), "number") for match in NUMBER.finditer(_outside(text, spans))]
     return list(_parts(text, sorted(spans + numbers)))
 
 
@@ -180,38 +158,16 @@ def _trimmed(part: str, *, after_cut: bool, before_cut: bool) -> Iterator[tuple[
 def missing_spans(text: str, translation: str) -> list[str]:
     """Protected spans and numbers of `text` that are not in `translation`.
 
-    A number may change its separators (1,234.5 and 1.234,5), be written out when it is small, or move by twelve hours
-    next to a time of day.
+    `service.heads.translate.text.numbers` says what a number may become.
     """
     spans = find_spans(text)
     contents = Counter(text[start:end] for start, end, _ in spans)
     lost = [content for content, count in contents.items() if translation.count(content) < count]
-    numbers = _NUMBER.findall(_outside(text, spans))
-    return lost + _missing_numbers(numbers, text, translation) if numbers else lost
+    numbers = NUMBER.findall(_outside(text, spans))
+    return lost + missing_numbers(numbers, text, translation) if numbers else lost
 
 
-def _missing_numbers(numbers: list[str], text: str, translation: str) -> list[str]:
-    compact = _GROUPING_SPACE.sub("", translation)
-    whole = {_value(number) for number in _NUMBER.findall(compact)}
-    parts = {_value(digits) for digits in _DIGITS.findall(compact)}
-    half_day = _HALF_DAY.search(text) is not None
-
-    def survived(number: str) -> bool:
-        value = _value(number)
-        if value in whole or all(_value(digits) in parts for digits in _DIGITS.findall(number)):
-            return True
-        if value in _NUMBER_WORDS and _NUMBER_WORDS[value].search(translation):
-            return True
-        return half_day and _other_half_day(number) & parts != set()
-
-    return [number for number in numbers if not survived(number)]
-
-
-def _value(number: str) -> str:
-    """The digits alone: separators differ between languages, and so do leading zeros of times and dates."""
-    return "".join(_DIGITS.findall(number)).lstrip("0") or "0"
-
-
-def _other_half_day(number: str) -> set[str]:
-    hour = int(_DIGITS.findall(number)[0][:4])
-    return {str(other) for other in (hour + 12, hour - 12) if 0 <= other <= 24}
+def repair_numbers(text: str, translation: str) -> str:
+    """`translation` with the separators that its numbers lost, as `text` writes them."""
+    numbers = NUMBER.findall(without_spans(text))
+    return with_separators(missing_numbers(numbers, text, translation), translation) if numbers else translation

@@ -63,8 +63,20 @@ def test_a_bare_list_of_token_ids_is_one_input(embedder: RunningEmbedder) -> Non
 
 
 def test_token_ids_are_taken_as_they_are(embedder: RunningEmbedder) -> None:
-    embedder.embed(ids_of(TEXT, with_specials=False))
-    assert last_ids(embedder) == ids_of(TEXT, with_specials=False)
+    embedder.embed([1, 7, 1, 9, 2])
+    assert last_ids(embedder) == [1, 7, 1, 9, 2]
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 7], [1, 5], [5, 2], [2, 5, 1]])
+def test_token_ids_without_the_special_tokens_are_refused(embedder: RunningEmbedder, ids: list[int]) -> None:
+    """They are another tokenizer's, or not all of a text: their vector would be wrong, and nobody told."""
+    response = embedder.embed(ids)
+    assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
+    assert "token ids that do not begin with [1] and end with [2]" in response.json()["error"]
+    answer = embedder.openai([ids])
+    assert answer.status_code == 400
+    assert "check_embedding_ctx_length=False" in answer.json()["error"]["message"]
+    assert embedder.embed(ids, prompt_name="query").status_code == 422
 
 
 def test_dimensions_cut_first_then_normalise(embedder: RunningEmbedder) -> None:
@@ -111,8 +123,6 @@ def test_truncation_of_token_ids_keeps_the_special_tokens(embedder: RunningEmbed
     embedder.embed(ids_of(LONG), truncation_direction="left")
     first, *middle, last = ids_of(LONG)
     assert last_ids(embedder) == [first, *middle[-14:], last]
-    embedder.embed(ids_of(LONG, with_specials=False))
-    assert last_ids(embedder) == ids_of(LONG, with_specials=False)[:MAX_TOKENS]
 
 
 @pytest.mark.parametrize("inputs", [LONG, ids_of(LONG)], ids=["text", "ids"])
@@ -205,9 +215,38 @@ def test_a_batch_over_the_limit_is_422(embedder: RunningEmbedder, serve_embedder
     assert serve_embedder(max_client_batch_size=2).embed(["a"] * 3).status_code == 422
 
 
+def test_what_was_cut_is_told(embedder: RunningEmbedder) -> None:
+    inputs = [LONG, TEXT, ids_of(LONG)]
+    assert embedder.embed(inputs).headers["x-truncated-inputs"] == "2"
+    assert "x-truncated-inputs" not in embedder.embed(TEXT).headers
+    answer = embedder.openai(inputs)
+    assert (answer.headers["x-truncated-inputs"], answer.json()["usage"]["truncated_inputs"]) == ("2", 2)
+    assert "truncated_inputs" not in embedder.openai(TEXT).json()["usage"]
+
+
+def test_openai_takes_as_many_inputs_as_openai_does(serve_embedder: ServeEmbedder) -> None:
+    """In chunks, because a line takes no more than 1,024 at once."""
+    served = serve_embedder()
+    served.engine.max_waiting = 256
+    texts = [f"a {number}" for number in range(2048)]
+    answer = served.openai(texts)
+    assert answer.status_code == 200
+    assert [item["index"] for item in answer.json()["data"]] == list(range(2048))
+    np.testing.assert_allclose(answer.json()["data"][2047]["embedding"], served.embed(texts[-1]).json()[0], rtol=1e-6)
+    assert served.engine.most_running <= 256
+    refused = served.openai([*texts, "a"])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+    assert "batch size 2049 > maximum allowed batch size 2048" in refused.json()["error"]["message"]
+
+
+def test_an_input_that_is_too_long_has_openais_code(serve_embedder: ServeEmbedder) -> None:
+    answer = serve_embedder(auto_truncate=False).openai(LONG)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
 @pytest.mark.parametrize("token_id", [-1, embed_tokenizer().vocab_size, 2**63])
 def test_an_unknown_token_id_is_422(embedder: RunningEmbedder, token_id: int) -> None:
-    response = embedder.embed([[1, token_id]])
+    response = embedder.embed([[1, token_id, 2]])
     assert (response.status_code, response.json()["error_type"]) == (422, "Tokenizer")
     assert f"token id {token_id}, allowed: 0 to {embed_tokenizer().vocab_size - 1}" in response.json()["error"]
 

@@ -41,6 +41,7 @@ def test_the_answer_has_openais_shape(generator: RunningGenerator) -> None:
     body = generator.complete(max_tokens=40, temperature=0, user="me").json()
     assert body.pop("id").startswith("cmpl-")
     assert isinstance(body.pop("created"), int)
+    assert body.pop("system_fingerprint").startswith("polyhead-")
     count = len(IDS) + 1
     assert body == {
         "object": "text_completion",
@@ -55,6 +56,28 @@ def test_the_answer_has_openais_shape(generator: RunningGenerator) -> None:
     (request,) = generator.engine.requests
     assert request.sampling == SamplingOptions()
     assert request.options.max_new_tokens == 40
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+def test_a_special_token_that_a_prompt_spells_is_that_token(generator: RunningGenerator, path: str) -> None:
+    """As TGI and vLLM read prompts; a client that writes its own <s> declines that of the tokenizer."""
+    specials = fallback_tokenizer().token_id("<s>"), fallback_tokenizer().token_id("<|turn|>")
+    text = "<s>a<|turn|>b"
+    name = "prompt" if path.startswith("/v1") else "inputs"
+    body: dict[str, Any] = {name: text, "max_tokens": 1}
+    assert generator.client.post(path, json=body).status_code == 200
+    ids = generator.engine.requests[-1].prompt_ids
+    assert ids[:2] == (specials[0], specials[0])
+    assert specials[1] in ids
+    more: dict[str, Any] = {"add_special_tokens": False}
+    generator.client.post(path, json=body | (more if path.startswith("/v1") else {"parameters": more}))
+    assert generator.engine.requests[-1].prompt_ids == ids[1:]
+
+
+def test_a_prompt_that_is_too_long_has_openais_code(generator: RunningGenerator) -> None:
+    for fields in ({"prompt": [5] * MAX_TOTAL_TOKENS}, {"prompt": "a", "max_tokens": MAX_TOTAL_TOKENS}):
+        answer = generator.complete(**fields)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def test_the_defaults(generator: RunningGenerator) -> None:

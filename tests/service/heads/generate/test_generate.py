@@ -335,7 +335,10 @@ def test_no_model_and_no_key(serve_generator: ServeGenerator) -> None:
 def test_info_health_and_models(generator: RunningGenerator) -> None:
     (info,) = [model for model in generator.client.get("/info").json()["models"] if model["name"] == "story"]
     assert (info["task"], info["max_total_tokens"], info["has_chat_template"]) == ("generate", MAX_TOTAL_TOKENS, True)
-    assert generator.client.get("/health").json() == {"status": "ok", "models": {"en-de": "ok", "story": "ok"}}
+    assert generator.client.get("/health?details=1").json() == {
+        "status": "ok",
+        "models": {"en-de": "ok", "story": "ok"},
+    }
     assert generator.engine.num_running == 0
     assert [model["id"] for model in generator.client.get("/v1/models").json()["data"]] == ["en-de", "story"]
 
@@ -350,7 +353,9 @@ def test_the_openapi_page_knows_what_is_said(generator: RunningGenerator) -> Non
             assert name in page["components"]["schemas"]
     body = page["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "top_n_tokens" in body["properties"]["parameters"]["properties"]
-    assert list(page["paths"]["/generate_stream"]["post"]["responses"]["200"]["content"]) == ["text/event-stream"]
+    responses = page["paths"]["/generate_stream"]["post"]["responses"]
+    assert list(responses["200"]["content"]) == ["text/event-stream"]
+    assert list(responses["422"]["content"]) == ["application/json"]  # an error before the stream begins
 
 
 def test_prompts_are_charged_to_the_key(serve_generator: ServeGenerator) -> None:
@@ -363,3 +368,11 @@ def test_prompts_are_charged_to_the_key(serve_generator: ServeGenerator) -> None
     ):
         assert answer.status_code == 200, answer.text
     assert served.client.get("/v2/usage").json()["character_count"] == 10
+
+
+def test_a_prompt_that_was_cut_is_told(generator: RunningGenerator) -> None:
+    cut = generator.generate("a b c d", truncate=2, details=True)
+    assert (cut.headers["x-truncated-inputs"], cut.json()["details"]["truncated"]) == ("1", True)
+    whole = generator.generate("a b", truncate=40, details=True)
+    assert "x-truncated-inputs" not in whole.headers
+    assert "truncated" not in whole.json()["details"]

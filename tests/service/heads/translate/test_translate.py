@@ -130,7 +130,17 @@ def test_alternatives_of_a_list(server: Running) -> None:
 
 
 def test_no_alternatives_unless_asked_for(server: Running) -> None:
-    assert "alternatives" not in server.translate(alternatives=0).json()
+    for none in (0, -1):
+        assert "alternatives" not in server.translate(alternatives=none).json()
+
+
+@pytest.mark.parametrize("encoding", ["urlencoded", "multipart"])
+def test_line_breaks_of_forms_are_those_of_texts(server: Running, encoding: str) -> None:
+    """A form writes each as CRLF, whatever its text had."""
+    fields = {"q": "Good.\r\n\r\nBad.", "source": "en", "target": "de"}
+    sent = {"data": fields} if encoding == "urlencoded" else {"files": {key: (None, fields[key]) for key in fields}}
+    answer = server.client.post("/translate", **sent).json()
+    assert answer["translatedText"] == "GOOD.\n\nBAD."
 
 
 def test_a_lost_number_is_translated_again_in_pieces(serve: Serve) -> None:
@@ -205,7 +215,7 @@ def test_an_unknown_model_is_refused(server: Running) -> None:
     ("fields", "part"),
     [
         ({"alternatives": 8}, "Invalid request: alternatives parameter must be <= 7"),
-        ({"alternatives": -1}, "alternatives"),
+        ({"alternatives": -2}, "alternatives"),
         ({"alternatives": "many"}, "Given: 'many'"),
         ({"beam_size": 0}, "beam_size"),
         ({"beam_size": 9}, "beam_size parameter must be <= 8. Given: 9"),

@@ -1,4 +1,4 @@
-"""Feeds the sentences of one HTTP request to an engine a chunk at a time.
+"""Feeds the many parts of one HTTP request to an engine a chunk at a time.
 
 A long text must neither fill the queue, which all requests share, nor be refused because it does not fit the queue at
 once. So at most two chunks of a request are in the engine at a time. If the queue has no room for the first one, the
@@ -12,13 +12,22 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from service.engine.core.errors import OverloadedError
-from service.engine.decode.types import DecodingRequest, Result
 from service.models.base import RequestEngine
 from service.workers import run_together
 
-TranslationEngine = RequestEngine[DecodingRequest, Result]
+
+class SizedRequest(Protocol):
+    """What an engine is asked for, and how much of its waiting line it takes."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+
+RequestT = TypeVar("RequestT", bound=SizedRequest)
+ResultT = TypeVar("ResultT")
 
 _CHUNKS_IN_FLIGHT = 2
 _MAX_CHUNK_REQUESTS = 64
@@ -26,13 +35,13 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 async def run_in_chunks(
-    engine: TranslationEngine,
-    requests: Sequence[DecodingRequest],
+    engine: RequestEngine[RequestT, ResultT],
+    requests: Sequence[RequestT],
     *,
     max_waiting_requests: int,
     max_waiting_tokens: int,
     accepted: bool = False,
-) -> list[Result]:
+) -> list[ResultT]:
     """Results in the order of `requests`. Cancelling cancels what runs.
 
     Raises what the engine raises; OverloadedError only for the first chunk, and not once the request was `accepted`.
@@ -40,7 +49,7 @@ async def run_in_chunks(
     chunks = list(_chunks_of(requests, max_waiting_requests, max_waiting_tokens))
     if len(chunks) == 1:  # the usual case, without the cost of tasks
         return await _run_chunk(engine, chunks[0], patient=accepted)
-    results: dict[int, list[Result]] = {}
+    results: dict[int, list[ResultT]] = {}
     numbers = iter(range(len(chunks)))
 
     async def work() -> None:
@@ -51,7 +60,7 @@ async def run_in_chunks(
     return list(itertools.chain.from_iterable(results[number] for number in range(len(chunks))))
 
 
-class OrderedResults:
+class OrderedResults(Generic[RequestT, ResultT]):
     """Results in the order of `requests`, each as soon as it and those before it are there: an asynchronous iterator.
 
     `open` first, and `aclose` at the end, which cancels what runs. Chunks and errors are as in `run_in_chunks`, but
@@ -60,15 +69,15 @@ class OrderedResults:
 
     def __init__(
         self,
-        engine: TranslationEngine,
-        requests: Sequence[DecodingRequest],
+        engine: RequestEngine[RequestT, ResultT],
+        requests: Sequence[RequestT],
         *,
         max_waiting_requests: int,
         max_waiting_tokens: int,
     ) -> None:
         self._engine = engine
         self._chunks = _chunks_of(requests, max_waiting_requests, max_waiting_tokens)
-        self._running: deque[deque[asyncio.Task[list[Result]]]] = deque()
+        self._running: deque[deque[asyncio.Task[list[ResultT]]]] = deque()
 
     async def open(self) -> None:
         """Queue the first chunk, all of it or nothing; OverloadedError where the engine is too full for it."""
@@ -87,10 +96,10 @@ class OrderedResults:
             runs = [_run_chunk(self._engine, [request], patient=patient) for request in chunk]
             self._running.append(deque(map(asyncio.ensure_future, runs)))
 
-    def __aiter__(self) -> OrderedResults:
+    def __aiter__(self) -> OrderedResults[RequestT, ResultT]:
         return self
 
-    async def __anext__(self) -> Result:
+    async def __anext__(self) -> ResultT:
         while len(self._running) < _CHUNKS_IN_FLIGHT:
             num_running = len(self._running)
             self._begin_next(patient=True)
@@ -116,8 +125,8 @@ class OrderedResults:
 
 
 def _chunks_of(
-    requests: Sequence[DecodingRequest], max_waiting_requests: int, max_waiting_tokens: int
-) -> Iterator[list[DecodingRequest]]:
+    requests: Sequence[RequestT], max_waiting_requests: int, max_waiting_tokens: int
+) -> Iterator[list[RequestT]]:
     """Chunks of at most a quarter of the queue: a request never fills more than half of it."""
     return split_into_chunks(
         requests,
@@ -126,7 +135,9 @@ def _chunks_of(
     )
 
 
-async def _run_chunk(engine: TranslationEngine, chunk: Sequence[DecodingRequest], *, patient: bool) -> list[Result]:
+async def _run_chunk(
+    engine: RequestEngine[RequestT, ResultT], chunk: Sequence[RequestT], *, patient: bool
+) -> list[ResultT]:
     while True:
         try:
             return await engine.run(chunk)
@@ -137,11 +148,9 @@ async def _run_chunk(engine: TranslationEngine, chunk: Sequence[DecodingRequest]
             await asyncio.sleep(min(error.retry_after_seconds, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0))
 
 
-def split_into_chunks(
-    requests: Sequence[DecodingRequest], *, max_requests: int, max_tokens: int
-) -> Iterator[list[DecodingRequest]]:
+def split_into_chunks(requests: Sequence[RequestT], *, max_requests: int, max_tokens: int) -> Iterator[list[RequestT]]:
     """`requests` in order, in lists within both limits; a request that alone exceeds `max_tokens` is alone."""
-    chunk: list[DecodingRequest] = []
+    chunk: list[RequestT] = []
     num_tokens = 0
     for request in requests:
         if chunk and (len(chunk) == max_requests or num_tokens + request.num_tokens > max_tokens):

@@ -8,7 +8,7 @@ import pytest
 from service.engine.core.errors import OverloadedError
 from service.engine.core.types import EngineStats
 from service.engine.decode.types import DecodingRequest, Hypothesis, Result
-from service.heads.translate.dispatch import OrderedResults, run_in_chunks, split_into_chunks
+from service.models.chunks import OrderedResults, run_in_chunks, split_into_chunks
 
 
 class CountingEngine:
