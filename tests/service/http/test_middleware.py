@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_the_service_lives_below_a_path(serve: Serve, prefix: str) -> None:
     for link in links:
         assert served.client.get(link.removeprefix("/polyhead/api") if not prefix else link).status_code == 200
     assert served.client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/polyhead/api"}]
-    document = {"file": ("a.txt", b"Hello."), "source": (None, "en"), "target": (None, "de")}
+    document: dict[str, Any] = {"file": ("a.txt", b"Hello."), "source": (None, "en"), "target": (None, "de")}
     link = served.client.post(f"{prefix}/translate_file", files=document).json()["translatedFileUrl"]
     assert link.startswith(f"{served.url}/polyhead/api/download_file/")
     assert served.client.get(link).content == b"HELLO."
