@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema
 
 from service.heads.generate.schemas.chat import MAX_MESSAGES, ChatMessage
-from service.heads.generate.schemas.tgi import Number
-from service.http.schemas import WireModel
+from service.http.schemas import Number, WireModel
 
 _ITEMS = {"type": "array", "items": ChatMessage.model_json_schema(), "minItems": 1, "maxItems": MAX_MESSAGES}
 
