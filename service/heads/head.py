@@ -32,7 +32,7 @@ class ModelInfo(WireModel):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskModels:
-    """The models of one task: how they are loaded, and what GET /info says of them.
+    """The models of one task: how they are loaded, and what GET /info has for them.
 
     `load` makes one of a bundle's section. `info_schema` describes what `info` adds to the fields of `ModelInfo`.
     `server_info` has TEI's and TGI's fields of GET /info that depend on the task, for its first model; where two heads
@@ -52,7 +52,7 @@ class TaskModels:
 
 @dataclass(frozen=True, kw_only=True)
 class Companions:
-    """What a head loads beside the models of other heads, and adds to what GET /info says of each.
+    """What a head loads beside the models of other heads, and adds to each in GET /info.
 
     `load` gives None for a bundle that holds nothing for it.
     """

@@ -84,7 +84,7 @@ class Attender:
         return self._rendering
 
     async def attend(self, task: AttentionTask, record: RequestRecord) -> AttentionReport:
-        """The maps of one input; what they cost is added to `record`.
+        """The maps of one input; their time and tokens are added to `record`.
 
         Raises InputError or another InvalidRequestError for what cannot be served, NoModelError, NoAttentionError,
         SlowdownError, ModelOutputError, or what the engines raise. Cancelling stops the work in the engines.
@@ -260,7 +260,7 @@ class Attender:
     def _turned(
         self, look: _Look, setting: AlignmentSetting, read: Sequences, language: str, deadline: float | None
     ) -> AttentionRequest:
-        """The opposite translation, made to say the source: the same words between other special tokens."""
+        """The opposite translation with the source forced: the same words between other special tokens."""
         assert read.source is not None  # only translations are turned
         assert read.target is not None
         tokenizer = look.model.tokenizer
@@ -289,7 +289,7 @@ def _align(
     setting: AlignmentSetting, source: TokenSequence, target: TokenSequence, results: Sequence[AttentionResult]
 ) -> WordAlignment:
     """Links by the maps of a translation and, where there is one, of the opposite one."""
-    # Each reads two special tokens beside the text that it translates, and one before the text that it says.
+    # Each reads two special tokens beside the text that it translates, and one before the text that it outputs.
     shapes = ((len(target), len(source)), (len(source) - 1, len(target) + 1))
     maps: dict[Direction, NDArray[np.float32]] = {}
     directions: tuple[Direction, ...] = ("forward", "backward")

@@ -1,4 +1,4 @@
-"""The formats of an answer, and which of them a client wants."""
+"""The formats of an answer, and how a request chooses one."""
 
 from __future__ import annotations
 

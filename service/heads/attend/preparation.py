@@ -39,7 +39,7 @@ def read_source(model: TranslationModel, text: str, source: str, target: str, ma
 
 
 def read_target(model: TranslationModel, support: AttentionSupport, text: str, max_tokens: int) -> Sequences:
-    """What the decoder reads when it is made to say `text`, and what it chooses in each row."""
+    """The decoder's inputs when `text` is forced, and the token that each row chooses."""
     check_characters("target_text", text, max_tokens)
     (encoding,) = model.target_tokenizer.encodings([text], add_special_tokens=False)
     found = _after_begin(model.target_tokenizer, support, text, encoded_tokens(encoding, (text,)), is_finished=True)

@@ -33,7 +33,7 @@ _BELONGS_TO = {
     "alignment": "q",
     "prompt_name": "inputs",
 }
-"""Fields that say something about one kind of input only."""
+"""Fields that belong to one kind of input."""
 
 _CONTENT: dict[str, dict[str, str]] = {
     entry.media_type.partition(";")[0]: {} for name, entry in FORMATS.items() if name != "json"

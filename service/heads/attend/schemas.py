@@ -23,7 +23,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _alignment(value: Any) -> Any:
-    """What `true`, `false` and the name of a variant stand for."""
+    """The variant for `true`, `false` and the name of a variant."""
     if value in (False, "false", ""):
         return None
     if value in (True, "true"):

@@ -1,4 +1,4 @@
-"""Which word of a translation stands for which word of the text, out of cross-attention."""
+"""Word alignment of a text and its translation, from cross-attention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Direction = Literal["forward", "backward"]
 
 @dataclass(frozen=True, slots=True)
 class AlignmentWishes:
-    """What a request says about alignment. None leaves it to the model; `head` "mean" is the mean over all heads."""
+    """The alignment options of a request. None is the model's choice; `head` "mean" is the mean over all heads."""
 
     method: Method = "argmax"
     layer: int | None = None

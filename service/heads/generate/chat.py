@@ -28,7 +28,7 @@ _PRIVATE_USE = range(0xF0000, 0xFFFFE)  # Unicode's Supplementary Private Use Ar
 class ChatTemplate:
     """The template of one model; StartupError where it cannot be read.
 
-    Only the template may write special tokens: their spellings in a message stay text, so that nobody can speak in
+    Only the template may write special tokens: their spellings in a message stay text, so that no message can speak in
     another's name.
     """
 

@@ -14,7 +14,7 @@ from service.runtime.decoder import OnnxDecoderBackend
 from service.settings import Settings
 
 _PROMPT_BATCH_TOKENS: dict[Device, int] = {"cpu": 256, "cuda": 4096}
-"""docs/decisions/0051-generation-batches.md: measured on a processor; a GPU computes as many in less than a step."""
+"""docs/decisions/0051-generation-batches.md: measured on a CPU; a GPU computes as many in less than a step."""
 
 
 def load_generation(loading: Loading) -> GenerationModel:

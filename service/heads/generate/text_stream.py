@@ -73,8 +73,8 @@ class Continuation:
 class TextStream:
     """An asynchronous iterator over the tokens of one continuation, for one reader, who calls `aclose` at the end.
 
-    The engine's stream is closed as soon as a stop sequence is found, so that its row is free for others. What it all
-    cost is added to `record`. Raises what the engine's stream raises.
+    The engine's stream is closed as soon as a stop sequence is found, so that its row is free for others. Its time
+    and tokens are added to `record`. Raises what the engine's stream raises.
     """
 
     def __init__(

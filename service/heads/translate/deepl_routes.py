@@ -112,12 +112,8 @@ def _answer(
     return answer
 
 
-@router.api_route(
-    "/v2/languages",
-    methods=["GET", "POST"],
-    responses=deepl_error_responses(400, 403, 429),
-    response_model_exclude_none=True,
-)
+@router.get("/v2/languages", responses=deepl_error_responses(400, 403, 429), response_model_exclude_none=True)
+@router.post("/v2/languages", responses=deepl_error_responses(400, 403, 429), response_model_exclude_none=True)
 async def languages(fields: FieldsDep, context: ContextDep) -> list[DeepLLanguage]:
     """The languages on offer; the Python client sends the field `type` as a form on GET."""
     options = validate(LanguagesRequest, deepl_fields(fields))

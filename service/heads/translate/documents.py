@@ -45,7 +45,7 @@ class DocumentTranslator:
     async def translate(
         self, name: str, data: bytes, task: TranslationTask, record: RequestRecord
     ) -> tuple[str, bytes]:
-        """The translated file and the name for it. `task` says everything but the texts.
+        """The translated file and the name for it. `task` has everything but the texts.
 
         Raises SlowdownError when too many files wait, InvalidDocumentError, and what `Translator.translate` raises.
         Cancelling stops the sentences in the engine, and kills the process that reads or writes the file.

@@ -113,7 +113,7 @@ def download_url(request: Request, settings: Settings, key: str, name: str) -> s
     """Where a translated file can be fetched: below the public URL of the settings, else at the address that was asked.
 
     A client may send any Host header. Where it is not an address of this server, the link has no host, so that it never
-    leads to one that somebody else named.
+    leads to a host that only the header names.
     """
     path = f"/download_file/{key}/{quote(name, safe='')}"
     if settings.public_url:

@@ -119,7 +119,7 @@ class FileStore:
         return min((file.expires - self._clock() for file in self._files.values()), default=1.0)
 
     def _schedule_sweep(self) -> None:
-        """Wake when the next file expires, so that files also go when nobody asks for any."""
+        """Delete files as they expire, also without requests."""
         if self._sweep is not None:
             self._sweep.cancel()
         self._sweep = None
@@ -144,13 +144,13 @@ if sys.platform == "win32":
             shutil.rmtree(self.path)
 
     def _delete_orphans() -> None:
-        """Windows has no lock on a folder, so whether its process lives cannot be told: nothing is deleted."""
+        """Windows cannot lock a folder, so it is unknown whether its process still runs: nothing is deleted."""
 
 else:
     import fcntl
 
     class _OwnFolder:
-        """A folder of this process, locked while it lives: whoever can lock it knows that its process has ended."""
+        """A folder of this process, locked while it runs: a folder that can be locked belongs to no process."""
 
         def __init__(self) -> None:
             while True:
@@ -179,6 +179,6 @@ else:
                     shutil.rmtree(path)
                     logger.info("deleted the files of a process that was killed: %s", path)
             except BlockingIOError:
-                continue  # its process lives
+                continue  # its process still runs
             finally:
                 os.close(lock)

@@ -18,7 +18,7 @@ _TYPING_PAUSE_MILLISECONDS = 500
 
 @router.get("/frontend/settings")
 async def frontend_settings(context: ContextDep) -> FrontendSettings:
-    """What a web page for translation needs to know."""
+    """The settings of a web page for translation."""
     settings = context.settings
     key_required = not context.access.keys.is_open
     target = _default_target(context.registry.view(Languages).codes)

@@ -36,7 +36,7 @@ class Languages:
         return [language.code for language in self.offered]
 
     def code(self, written: str, *, parameter: str) -> str:
-        """The code as the models spell it, however the client wrote it; UnsupportedLanguageError if none knows it."""
+        """The code as the models spell it, for any case; UnsupportedLanguageError for one that no model has."""
         known = self.find(written)
         if known is None:
             raise UnsupportedLanguageError(written, parameter=parameter)

@@ -27,7 +27,7 @@ router = APIRouter(tags=["translate"], route_class=PlainRoute)
 
 
 def _task(fields: RequestFields, context: Context, record: RequestRecord) -> tuple[TranslationTask, bool]:
-    """The fields as a task, checked in the order that LibreTranslate's clients know, and whether it is streamed."""
+    """The fields as a task, checked in LibreTranslate's order, and whether it is streamed."""
     settings = context.settings
     for name in ("q", "source", "target"):
         fields.require(name)

@@ -13,7 +13,7 @@ class TranslateRequest(WireModel):
     """The optional fields of POST /translate, and for the documentation the required ones.
 
     `q`, `source`, `target` and `format` are checked by `service.http.request_parsing` and the route, in the order and
-    with the messages that LibreTranslate's clients know.
+    with the messages of LibreTranslate.
     """
 
     q: str | list[str] = Field(description="Text to translate; a list of texts in JSON only.")
@@ -48,7 +48,7 @@ class DetectRequest(WireModel):
 
 
 class DetectedLanguage(WireModel):
-    """A language and how sure we are."""
+    """A language and the confidence in it, in per cent."""
 
     confidence: float = Field(ge=0, le=100)
     language: str
@@ -63,7 +63,7 @@ class TranslateResponse(WireModel):
 
 
 class SentenceEvent(WireModel):
-    """One event of a stream: a translated sentence, in the order of the text, and what stands around it."""
+    """One event of a stream: a translated sentence, in the order of the text, and the text around it."""
 
     index: int = Field(description="0 for the first sentence.")
     text: str = Field(description="All of them, joined, are the translated text.")

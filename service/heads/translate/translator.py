@@ -60,8 +60,9 @@ class Translation:
 class TranslationStream:
     """The translation of one text as it is finished: an asynchronous iterator over its sentences, in their order.
 
-    Each comes with what stands between it and its neighbours: joined, they are the translated text. A text that is in
-    the target language already comes back at once. Reading raises what the engine raises; `aclose` stops the work.
+    Each comes with the text before it, and the last with that after it: joined, they are the translated text. A text
+    that is in the target language already comes back at once. Reading raises what the engine raises;
+    `aclose` stops the work.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Office Open XML (ECMA-376): Word documents (.docx) and PowerPoint presentations (.pptx).
 
 Only the text nodes of paragraphs are replaced, in place, so everything else in the package stays as it was. Word cuts a
-sentence into runs wherever somebody once edited it: neighbours with the same formatting are one text again here.
+sentence into runs wherever it was edited: adjacent runs with the same formatting are one text again here.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _with_words(nodes: list[etree._Element]) -> Iterator[_Text]:
 
 
 def _text_nodes(paragraph: etree._Element, namespace: str) -> Iterator[tuple[etree._Element | None, str]]:
-    """The text nodes of a paragraph with their formatting, and None for whatever stands between two of them."""
+    """The text nodes of a paragraph with their formatting, and None for any other element between two of them."""
     for run in _runs(paragraph, namespace):
         if run.tag != f"{namespace}r":
             if run.tag not in _INVISIBLE:

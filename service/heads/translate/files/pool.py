@@ -1,6 +1,6 @@
 """Files are read and written in processes of their own, a few of them: no file can harm the server.
 
-What a file may take is limited by the operating system (see `worker`). A process that dies or is late is replaced.
+What a file may take is limited by the operating system (see `worker`). A process that ends or is late is replaced.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class State(Enum):
     """What the process does for the file."""
 
     BUSY = auto()
-    """The process works, and is not heard until it is done."""
+    """The process works, and sends nothing until it is done."""
     WAITING = auto()
     """It has given the texts and waits for their translations."""
     FREE = auto()

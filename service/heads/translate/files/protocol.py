@@ -1,4 +1,4 @@
-"""What the server and the process that reads files say to each other (see `worker`).
+"""The messages between the server and the process that reads files (see `worker`).
 
 Frames: one byte for the kind, eight for the length of the content, the content.
 

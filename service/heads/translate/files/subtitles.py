@@ -28,7 +28,7 @@ class _Subtitle:
 
 
 class SubtitleDocument:
-    """The text of every subtitle; numbers, times, tags and all that stands around them keep every byte.
+    """The text of every subtitle; numbers, times, tags and everything else keep every byte.
 
     A sentence that goes over two lines of a subtitle is translated as one and broken again into as many lines. Read
     line by line, in time that is linear in the length: `srt.parse`, and expressions that look for white space twice in
@@ -70,7 +70,7 @@ class SubtitleDocument:
 
 def _find_subtitles(lines: list[str]) -> list[_Subtitle]:
     """The subtitles that have a text. A text ends before the number and the time of the next one: it may hold blank
-    lines. InvalidDocumentError where anything else stands, a subtitle's own number and time apart.
+    lines. InvalidDocumentError for anything else, a subtitle's own number and time apart.
     """
     timings = [index for index, line in enumerate(lines) if "-" in line and _TIMING.fullmatch(line)]
     if not timings and any(lines):

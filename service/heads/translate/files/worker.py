@@ -2,7 +2,7 @@
 
 A file may be made to exhaust memory or processor time, or to break a parser written in C. So the server opens none
 itself. This process loads the parsers once and forks a child for each file. The child sees nothing of another file and
-has limits of the operating system: memory, processor time, no file to write, no core dump. When a child dies, this
+has limits of the operating system: memory, CPU time, no file to write, no core dump. When a child dies, this
 process ends with 128 plus the signal, as a shell does, and the server starts another.
 """
 
@@ -34,13 +34,13 @@ from service.heads.translate.files.protocol import (
 from service.heads.translate.files.registry import open_document
 
 _CLOSED = 3
-"""Exit code of a child to whom the server has nothing more to say."""
+"""Exit code of a child whose pipe the server has closed."""
 _NICENESS = 5
 """Files give way to the models' threads."""
 
 
 class _AbandonedError(Exception):
-    """Nobody wants the translated file any more."""
+    """The server no longer needs the translated file."""
 
 
 def main() -> int:
@@ -143,10 +143,10 @@ else:
     import resource
 
     def _limit(limits: FileLimits) -> None:
-        """Put this process under `limits`, for good."""
+        """Put this process under `limits`, irrevocably."""
         os.nice(_NICENESS)
         if sys.platform == "linux":
-            # Should the machine run out of memory all the same, this process goes and not the server.
+            # If the machine runs out of memory all the same, the kernel kills this process and not the server.
             with suppress(OSError):  # /proc may be read-only
                 Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
             # macOS refuses a limit below what its own libraries have mapped.

@@ -28,7 +28,7 @@ _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 class Detection(NamedTuple):
-    """A language and how sure it is, in per cent."""
+    """A language and the confidence in it, in per cent."""
 
     language: str
     confidence: float
@@ -48,7 +48,7 @@ class Detector:
         self._nothing = self._probabilities("")
 
     def detect(self, text: str) -> list[Detection]:
-        """Languages of at least one per cent, best first; empty when the text has no letters or tells nothing."""
+        """Languages of at least one per cent, best first; empty when the text has no letters or nothing is detected."""
         sample = _NOT_TEXT.sub(" ", without_spans(text[:_MAX_CHARS]))
         if not has_letters(sample):
             return []
@@ -77,5 +77,5 @@ class Detector:
         }
 
     def _evidence(self, probabilities: dict[str, float]) -> float:
-        """How far the answer is from what the model says of no text: 0 when it knows no part of a word."""
+        """The distance of an answer from that for an empty text: 0 when the model knows no part of a word."""
         return max(abs(probability - self._nothing.get(code, 0.0)) for code, probability in probabilities.items())
