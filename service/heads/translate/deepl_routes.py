@@ -125,7 +125,8 @@ async def languages(fields: FieldsDep, context: ContextDep) -> list[DeepLLanguag
     ]
 
 
-@router.api_route("/v2/usage", methods=["GET", "POST"], responses=deepl_error_responses(403, 429))
+@router.get("/v2/usage", responses=deepl_error_responses(403, 429))
+@router.post("/v2/usage", responses=deepl_error_responses(403, 429))
 async def usage(fields: FieldsDep, record: RecordDep) -> DeepLUsage:
     """What the key of the request has used this month."""
     account = record.account
@@ -154,16 +155,12 @@ async def create_glossary() -> None:
     raise InvalidRequestError("Invalid request: this server keeps no glossaries")
 
 
-@glossary_router.api_route(
-    "/v2/glossaries/{path:path}",
-    methods=["GET", "DELETE"],
-    responses=deepl_error_responses(403, 404, 429),
-)
-@glossary_router.api_route(
-    "/v3/glossaries/{path:path}",
-    methods=["GET", "PUT", "PATCH", "DELETE"],
-    responses=deepl_error_responses(403, 404, 429),
-)
+@glossary_router.get("/v2/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.delete("/v2/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.get("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.put("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.patch("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.delete("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
 async def glossary(path: str) -> None:
     """There is none of any id."""
     raise NotFoundError(f"There is no glossary {path.partition('/')[0][:64]!r}: this server keeps none")
