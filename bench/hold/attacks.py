@@ -136,7 +136,7 @@ def _texts() -> dict[str, list[bytes]]:
 def _computations() -> dict[str, list[bytes]]:
     """Short requests for much."""
     long_inputs = ["the house is old and " * 200] * 32
-    whole = {"prompt": "a b c d e f g h " * 14, "kind": "self"}
+    whole = {"prompt": "a b c d e f g h " * 14, "kind": "decoder"}
     many = {"prompt": ["Once upon a time there was a house. " * 10] * 8, "n": 8, "best_of": 8, "max_tokens": 64}
     stops = {"stop": ["qxj" * 30] * 4, "logit_bias": dict.fromkeys(map(str, range(1000)), 1)}
     return {

@@ -54,8 +54,17 @@ def request_body(model: type[BaseModel], *, examples: dict[str, Any] | None = No
     }
 
 
+def event_stream(model: type[BaseModel] | None = None) -> dict[str, Any]:
+    """The OpenAPI entry of an answer that is a stream of events; the data of each is a `model`, or any JSON."""
+    data: dict[str, Any] = {"type": "string", "contentMediaType": "application/json"}
+    if model is not None:
+        data["contentSchema"] = inlined_schema(model)
+    schema = {"type": "object", "properties": {"data": data}, "required": ["data"]}
+    return {"content": {"text/event-stream": {"schema": schema}}}
+
+
 def inlined_schema(model: type[BaseModel]) -> Any:
-    """The schema of `model` without references."""
+    """The schema of `model` without references, for use inside of the whole document."""
     schema = model.model_json_schema()
     return _inlined(schema, schema.pop("$defs", {}))
 

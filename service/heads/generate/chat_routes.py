@@ -26,7 +26,7 @@ from service.http.openai_schemas import openai_error_responses
 from service.http.records import RequestRecord
 from service.http.replies import json_response, to_json
 from service.http.request_parsing import RequestFields, validate
-from service.http.schemas import request_body
+from service.http.schemas import event_stream, request_body
 from service.http.sizes import check_total
 
 router = APIRouter(tags=["openai"])
@@ -38,7 +38,10 @@ _ALLOWED = {"tool_choice": "none", "function_call": "none", "response_format": {
 @router.post(
     "/v1/chat/completions",
     response_class=Response,
-    responses={**openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504), 200: {"model": ChatResponse}},
+    responses={
+        **openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504),
+        200: {"model": ChatResponse, **event_stream()},
+    },
     openapi_extra=request_body(ChatRequest),
 )
 async def chat_completions(request: Request, fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:

@@ -26,7 +26,7 @@ from service.http.openai_schemas import openai_error_responses
 from service.http.records import RequestRecord
 from service.http.replies import json_response, to_json
 from service.http.request_parsing import RequestFields, validate
-from service.http.schemas import request_body
+from service.http.schemas import event_stream, request_body
 
 router = APIRouter(tags=["openai"])
 
@@ -36,7 +36,10 @@ _DEFAULT_MAX_TOKENS = 16
 @router.post(
     "/v1/completions",
     response_class=Response,
-    responses={**openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504), 200: {"model": CompletionResponse}},
+    responses={
+        **openai_error_responses(400, 401, 404, 413, 429, 500, 503, 504),
+        200: {"model": CompletionResponse, **event_stream(CompletionResponse)},
+    },
     openapi_extra=request_body(CompletionRequest),
 )
 async def completions(request: Request, fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:

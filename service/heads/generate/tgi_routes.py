@@ -23,7 +23,7 @@ from service.http.event_stream import EventStream
 from service.http.records import RequestRecord
 from service.http.replies import json_response, to_json
 from service.http.request_parsing import RequestFields, validate
-from service.http.schemas import error_responses, inlined_schema, request_body
+from service.http.schemas import error_responses, event_stream, request_body
 
 router = APIRouter(tags=["generate"])
 
@@ -44,7 +44,7 @@ class _Job:
 @router.post(
     "/generate",
     response_class=Response,
-    responses={**_ERRORS, 200: {"model": GenerateResponse}},
+    responses={**_ERRORS, 200: {"model": GenerateResponse, **event_stream(StreamResponse)}},
     openapi_extra=request_body(GenerateRequest),
 )
 async def generate(request: Request, fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:
@@ -82,8 +82,9 @@ async def _generate(
 
 @router.post(
     "/generate_stream",
-    response_class=Response,  # of an error that comes before the stream begins
-    responses={**_ERRORS, 200: {"content": {EventStream.media_type: {"schema": inlined_schema(StreamResponse)}}}},
+    status_code=200,
+    response_class=Response,
+    responses={**_ERRORS, 200: {"description": "An event for each token.", **event_stream(StreamResponse)}},
     openapi_extra=request_body(GenerateRequest),
 )
 async def generate_stream(fields: FieldsDep, context: ContextDep, record: RecordDep) -> Response:

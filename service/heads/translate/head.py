@@ -87,6 +87,7 @@ def _upload_bytes(settings: Settings) -> Mapping[str, int]:
 TRANSLATE = Head(
     name="translate",
     routers=(
+        (language_routes.languages_router, LIBRETRANSLATE),
         *((each.router, LIBRETRANSLATE) for each in (routes, language_routes, file_routes, frontend_route)),
         *((each, DEEPL) for each in (deepl_routes.text_router, deepl_routes.router, deepl_routes.glossary_router)),
         (deepl_documents.router, DEEPL),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.engine.decode.sampling.options import SamplingOptions
-from service.errors import InvalidRequestError, quoted
+from service.errors import InvalidRequestError, shown
 from service.heads.translate.job import SearchOptions
 from service.heads.translate.schemas import TranslateRequest
 from service.heads.translate.text.markup import TextFormat
@@ -62,7 +62,7 @@ def target_prefixes(
     if isinstance(given, list) != is_list:
         raise InvalidRequestError(
             "Invalid request: target_prefix parameter must be a string for a text, and a list of strings for a list. "
-            f"Given: {quoted(repr(given))}",
+            f"Given: {shown(given)}",
             parameter="target_prefix",
         )
     if len(prefixes) != len(texts):
@@ -84,5 +84,5 @@ def check_stream(options: TranslateRequest, *, is_list: bool) -> None:
 def not_together(name: str, other: str, value: object) -> InvalidRequestError:
     """The error for a parameter that excludes another."""
     return InvalidRequestError(
-        f"Invalid request: {name} parameter does not go with {other}. Given: {quoted(repr(value))}", parameter=name
+        f"Invalid request: {name} parameter does not go with {other}. Given: {shown(value)}", parameter=name
     )

@@ -21,7 +21,7 @@ from service.http.plain import PlainRoute
 from service.http.records import RequestRecord
 from service.http.replies import json_response, to_json
 from service.http.request_parsing import RequestFields, validate
-from service.http.schemas import error_responses, request_body
+from service.http.schemas import error_responses, event_stream, request_body
 
 router = APIRouter(tags=["translate"], route_class=PlainRoute)
 
@@ -64,10 +64,7 @@ def _markup(fields: RequestFields) -> Markup:
     response_class=Response,
     responses={
         **error_responses(400, 403, 413, 429, 503, 504),
-        200: {
-            "model": TranslateResponse,
-            "content": {EventStream.media_type: {"schema": SentenceEvent.model_json_schema()}},
-        },
+        200: {"model": TranslateResponse, **event_stream(SentenceEvent)},
     },
     openapi_extra=request_body(TranslateRequest, examples=TRANSLATE_EXAMPLES),
 )

@@ -14,38 +14,40 @@ from service.operations.memory import MemoryTrimmer
 _MIB = 2**20
 
 
-def test_the_heap_is_trimmed_only_after_the_process_has_grown() -> None:
-    sizes = iter([100, 110, 116, 90, 100, 107, 95])
+def test_the_heap_is_trimmed_while_the_process_works_and_for_a_while_after() -> None:
+    busy = iter([0, 0, 0, 1, 1, *[1] * 10_000])  # the clock that is read at the start, and before and after each trim
     trimmed: list[int] = []
-    now = 0
 
-    def resident() -> int:
-        nonlocal now
-        now = next(sizes, 95)
-        return now * _MIB
+    def processor_seconds() -> float:
+        return next(busy)
 
     async def run() -> None:
-        trimmer = MemoryTrimmer(resident, lambda: trimmed.append(now), 0.001)
+        trimmer = MemoryTrimmer(processor_seconds, lambda: trimmed.append(1), 0.001)
         trimmer.start()
         await asyncio.sleep(0.3)
         await trimmer.close()
 
     asyncio.run(run())
-    assert trimmed == [116, 107]
+    assert len(trimmed) == 3
 
 
 FRAGMENTED = """
-import resource
-from service.operations.memory import MemoryTrimmer, _resident_bytes
+import os
+from pathlib import Path
+from service.operations.memory import MemoryTrimmer
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 trimmer = MemoryTrimmer.of_process()
 assert trimmer is not None
 texts = [bytes(20_000) for _ in range(10_000)]
 kept = texts[::50]
-full = _resident_bytes()
+full = resident()
 del texts
-freed = _resident_bytes()
+freed = resident()
 trimmer._trim()
-print(full - freed, full - _resident_bytes())
+print(full - freed, full - resident())
 """
 
 
