@@ -40,6 +40,7 @@ glossary_router = APIRouter(tags=["deepl"], dependencies=[Depends(require_key)])
 _SPLITTING: dict[str, Splitting] = {"0": "off", "1": "lines", "nonewlines": "sentences"}
 _GREEDY = SearchOptions(beam_size=1)
 _NO_LIMIT = 1_000_000_000_000
+_NO_GLOSSARY = deepl_error_responses(403, 404, 429)
 
 
 @text_router.post(
@@ -155,12 +156,12 @@ async def create_glossary() -> None:
     raise InvalidRequestError("Invalid request: this server keeps no glossaries")
 
 
-@glossary_router.get("/v2/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
-@glossary_router.delete("/v2/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
-@glossary_router.get("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
-@glossary_router.put("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
-@glossary_router.patch("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
-@glossary_router.delete("/v3/glossaries/{path:path}", responses=deepl_error_responses(403, 404, 429))
+@glossary_router.get("/v2/glossaries/{path:path}", responses=_NO_GLOSSARY)
+@glossary_router.delete("/v2/glossaries/{path:path}", responses=_NO_GLOSSARY)
+@glossary_router.get("/v3/glossaries/{path:path}", responses=_NO_GLOSSARY)
+@glossary_router.put("/v3/glossaries/{path:path}", responses=_NO_GLOSSARY)
+@glossary_router.patch("/v3/glossaries/{path:path}", responses=_NO_GLOSSARY)
+@glossary_router.delete("/v3/glossaries/{path:path}", responses=_NO_GLOSSARY)
 async def glossary(path: str) -> None:
     """There is none of any id."""
     raise NotFoundError(f"There is no glossary {path.partition('/')[0][:64]!r}: this server keeps none")

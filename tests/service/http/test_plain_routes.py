@@ -15,7 +15,16 @@ from service.http.plain import PlainRoute, PlainRoutesMiddleware, plain_routes
 from service.settings import Settings
 from tests.service.fakes import loader_of
 
-PLAIN_PATHS = {"/embed", "/embed_all", "/v1/embeddings", "/embeddings", "/similarity", "/translate", "/languages"}
+PLAIN_PATHS = {
+    "/embed",
+    "/embed_all",
+    "/v1/embeddings",
+    "/embeddings",
+    "/similarity",
+    "/translate",
+    "/v2/translate",
+    "/languages",
+}
 
 
 async def plain(request: Request) -> Response:
