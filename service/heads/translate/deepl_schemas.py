@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from service.http.schemas import WireModel
 
+_MAX_NAMES = 256
+
 
 def _as_a_digit(value: Any) -> Any:
     """JSON may write the splitting "1" as 1 or true."""
@@ -22,7 +24,7 @@ def _names(value: Any) -> Any:
 
 
 SplitSentences = Annotated[Literal["0", "1", "nonewlines"], BeforeValidator(_as_a_digit)]
-TagNames = Annotated[list[str], BeforeValidator(_names)]
+TagNames = Annotated[list[str], Field(max_length=_MAX_NAMES), BeforeValidator(_names)]
 Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
 DocumentState = Literal["queued", "translating", "done", "error"]
 ModelType = Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"]
@@ -35,7 +37,7 @@ class CommonFields(WireModel):
     source_lang: str | None = Field(None, description="Language of the text; else it is detected.")
     formality: Formality = Field("default", description="more and less are refused where no model has it.")
     glossary_id: str | None = Field(None, description="There are no glossaries: 404.")
-    glossary_ids: list[str] = Field([], description="The same.")
+    glossary_ids: list[str] = Field([], max_length=_MAX_NAMES, description="The same.")
     style_id: str | None = Field(None, description="Refused.")
     translation_memory_id: str | None = Field(None, description="Refused.")
 
@@ -56,7 +58,7 @@ class DeepLTranslateRequest(CommonFields):
     splitting_tags: TagNames = Field([], description="Elements that end a sentence, as all do.")
     non_splitting_tags: TagNames = Field([], description="Of no effect yet.")
     model_type: ModelType | None = Field(None, description="latency_optimized is greedy search.")
-    custom_instructions: list[str] = Field([], description="Refused.")
+    custom_instructions: list[str] = Field([], max_length=_MAX_NAMES, description="Refused.")
     show_billed_characters: bool = False
 
 

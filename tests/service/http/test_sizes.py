@@ -16,7 +16,7 @@ from tests.service.conftest import RunningEmbedder, ServeEmbedder
 from tests.service.heads.attend.conftest import RunningAttention, running_attention
 
 LIMITS = SizeLimits(max_text_characters=10, max_values=20)
-BY_SETTINGS = {"q", "target_prefix", "input", "inputs", "ids", "prompt", "file"}
+BY_SETTINGS = {"q", "target_prefix", "text", "input", "inputs", "ids", "prompt", "file"}
 """Fields whose routes count their texts themselves, by a setting."""
 
 
