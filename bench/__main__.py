@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import embed, generate, plot, translate
 from bench.embed import EMBED_PARTS, EmbedOptions
+from bench.fairness import add_fairness
 from bench.generate import GENERATE_PARTS, STREAMS, GenerateOptions
 from bench.generate_models import OUR_PRECISIONS
 from bench.gpu_cli import add_gpu
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     add_gpu(commands)
     add_hold(commands)
+    add_fairness(commands)
     for name, options in (("translate", Options), ("embed", EmbedOptions), ("generate", GenerateOptions)):
         _add_common(commands.choices[name], options.rounds)
     return parser

@@ -183,7 +183,11 @@ class Settings(BaseSettings):
         description="Most tokens, padding included, of one batch of embeddings; 0 takes 512 on the CPU and 16384 on a "
         "GPU, or one input of the model's longest.",
     )
-    max_rows: Count = Field(128, description="Rows of the key-value cache of each decoding loop; a beam of 4 takes 4.")
+    max_rows: Count = Field(
+        128,
+        description="Rows of the key-value cache of each decoding loop, for short or for long requests; both together "
+        "may have a quarter more. A beam of 4 takes 4.",
+    )
     greedy_steps: int = Field(
         0,
         ge=0,

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
+from service.engine.core.flow import begin_flow
 from service.errors import ApiKeyRequiredError, InvalidApiKeyError, MissingRightError
 from service.http.keys import NO_KEY, ApiKey, KeyRing, Right, load_keys
 from service.http.rate_limit import RateLimiter
@@ -46,25 +47,32 @@ class Access:
 
         The key is that of the Authorization header, else that of the query string. False where a key is needed and
         neither has one, so that only the body can. Raises SlowdownError, InvalidApiKeyError or MissingRightError.
+
+        Engines then work for its client, in fair order with others: the key, or without keys the address.
         """
+        client = request.client.host if request.client else ""
         given = b"" if self.keys.is_open else _header_key(request) or _query_key(request)
         key = self.keys.find(given) if given else None
         if key is None or key.name not in self._limiters:
             # Before a wrong key is refused, so that requests with wrong keys count too.
-            self._limiter.admit(request.client.host if request.client else "")
+            self._limiter.admit(client)
         if self.keys.is_open:
+            begin_flow(client)
             self._open_account(NO_KEY, record, right)
             return True
         if not given:
             return False
         self._open_account(key, record, right)
+        begin_flow(_client(key, given))
         return True
 
     def admit_key(self, given: object, record: RequestRecord, right: Right = "use") -> None:
         """The same for a key of the body. ApiKeyRequiredError where there is none."""
         if not given:
             raise ApiKeyRequiredError
-        self._open_account(self.keys.find(str(given).encode()), record, right)
+        key = self.keys.find(str(given).encode())
+        self._open_account(key, record, right)
+        begin_flow(_client(key, str(given).encode()))
 
     def _open_account(self, key: ApiKey | None, record: RequestRecord, right: Right) -> None:
         if key is None:
@@ -75,6 +83,11 @@ class Access:
             raise MissingRightError(key.name, right)
         self.book.count_request(key.name)
         record.account = Account(key, self.book)
+
+
+def _client(key: ApiKey | None, given: bytes) -> str:
+    """Whose turn it is with this key: keys without a name count as one account, and not as one client."""
+    return given.decode("latin-1") if key is None or key is NO_KEY else key.name
 
 
 def _header_key(request: Request) -> bytes:

@@ -52,6 +52,7 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
         self._real = real
         self._observer = observer or NullObserver()
         self.max_waiting = 10_000
+        self.seconds_per_token = 0.0
         self.failure: Exception | None = None
         self.requests: list[RequestT] = []
         self.num_running = 0
@@ -92,6 +93,9 @@ class StandIn(ABC, Generic[RequestT, ResultT]):
         finally:
             self.num_running -= len(requests)
         return [self._result(request, time.monotonic() - started) for request in requests]
+
+    def estimate_seconds(self, requests: Sequence[RequestT]) -> float:
+        return self.seconds_per_token * sum(len(getattr(request, "source_ids", None) or ()) for request in requests)
 
     @abstractmethod
     def _result(self, request: RequestT, seconds: float) -> ResultT: ...

@@ -1,17 +1,19 @@
-"""The queue of every engine: bounded, in order of arrival, with tickets that their callers may cancel."""
+"""The queue of every engine: bounded, in fair order, with tickets that their callers may cancel."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from service.engine.core.errors import DeadlineError, ModelUnavailableError, OverloadedError, RequestTooLargeError
+from service.engine.core.flow import Flow, current_flow
+from service.engine.core.lanes import Lane
+from service.engine.core.turns import Turns
 
 
 class Request(Protocol):
@@ -40,6 +42,8 @@ class LineLimits:
     """Padded input tokens (longest x count) of one encoder batch."""
     max_waiting_requests: int = 1024
     max_waiting_tokens: int = 131_072
+    express_tokens: int = 128
+    """A request that has asked for more tokens than these, over all its calls, is bulk."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -53,11 +57,18 @@ _claiming = threading.Lock()
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[RequestT, ResultT]):
-    """A queued or running request, with the future that its caller holds and may cancel."""
+    """A queued or running request, with the future that its caller holds and may cancel.
+
+    `flow`, `lane`, `cost` and the virtual time `start` decide when it runs, and with which others.
+    """
 
     request: RequestT
     future: Future[ResultT]
     submitted: float
+    flow: Flow
+    lane: Lane
+    cost: int
+    start: float = 0.0
 
     def is_late(self, now: float) -> bool:
         return self.request.deadline is not None and now >= self.request.deadline
@@ -96,10 +107,10 @@ class LineSize(NamedTuple):
 
 
 class BoundedLine(Generic[RequestT, ResultT]):
-    """Tickets in order of arrival. Idle loops wait on its condition variable, so nothing polls.
+    """Tickets by lane, in fair order. Idle loops wait on its condition variable, so nothing polls.
 
-    What a loop takes, and when, is up to the subclass: it takes `_tickets` out under `_changed` and calls `_discount`
-    for each. `noun` is what messages call the input of a request.
+    What a loop takes, and when, is up to the subclass: it asks a lane's `_turns` under `_changed`, and calls
+    `_take_out`. `noun` is what messages call the input of a request.
     """
 
     def __init__(self, limits: LineLimits, max_input_tokens: int, noun: str) -> None:
@@ -107,7 +118,10 @@ class BoundedLine(Generic[RequestT, ResultT]):
         self._max_input_tokens = max_input_tokens
         self._noun = noun
         # Keys in order of arrival, so that one in the middle is removed without a search.
-        self._tickets: OrderedDict[Ticket[RequestT, ResultT], None] = OrderedDict()
+        self._tickets: dict[Ticket[RequestT, ResultT], None] = {}
+        self._turns: tuple[Turns[Ticket[RequestT, ResultT]], ...] = tuple(
+            Turns(self._tickets.__contains__) for _ in Lane
+        )
         self._tokens = 0
         self._earliest_deadline = math.inf
         self._changed = threading.Condition()
@@ -122,18 +136,33 @@ class BoundedLine(Generic[RequestT, ResultT]):
             self._check_size(request)
         num_tokens = sum(request.num_tokens for request in requests)
         now = time.monotonic()
+        flow = current_flow()
+        total = flow.tokens.get(self, 0) + num_tokens
+        lane = self._lane(total)
         # By position: keyword arguments of Ticket would take as long as the rest of the work for a request here.
-        tickets: list[Ticket[RequestT, ResultT]] = [Ticket(request, Future(), now) for request in requests]
+        tickets: list[Ticket[RequestT, ResultT]] = [
+            Ticket(request, Future(), now, flow, lane, self._cost(request)) for request in requests
+        ]
         with self._changed:
             if self._refusal is not None:
                 raise ModelUnavailableError(self._refusal)
             self._check_room(len(requests), num_tokens)
+            flow.tokens[self] = total
             for ticket in tickets:
                 self._tickets[ticket] = None
                 self._count(ticket)
+            self._turns[lane].add(flow, tickets)
             self._earliest_deadline = min(self._earliest_deadline, _earliest_deadline(tickets))
             self._wake()
         return tickets
+
+    def _lane(self, num_tokens: int) -> Lane:
+        """The lane of a request that has asked for so many tokens until now."""
+        return Lane.BULK if num_tokens > self._limits.express_tokens else Lane.EXPRESS
+
+    def _cost(self, request: RequestT) -> int:
+        """What a request takes of the engine, in proportion to others."""
+        return request.num_tokens
 
     def _wake(self) -> None:
         """Wake the threads that may take a new ticket."""
@@ -176,6 +205,13 @@ class BoundedLine(Generic[RequestT, ResultT]):
     def _discount(self, ticket: Ticket[RequestT, ResultT]) -> None:
         """Subtract a ticket that has left the queue from the counts."""
         self._tokens -= ticket.request.num_tokens
+
+    def _take_out(self, tickets: Sequence[Ticket[RequestT, ResultT]], lane: Lane) -> None:
+        """These tickets of one lane have their turn."""
+        self._turns[lane].take(tickets)
+        for ticket in tickets:
+            del self._tickets[ticket]
+            self._discount(ticket)
 
     def _take_late(self, now: float) -> list[Ticket[RequestT, ResultT]]:
         if now < self._earliest_deadline:

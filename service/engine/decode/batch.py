@@ -65,6 +65,7 @@ class Batch:
         self._slots: list[Sequence | None] = []
         self._reading: list[Sequence] = []
         self._num_gaps = 0
+        self._next_slot = 0  # where the next piece of a step begins
         self._needs: tuple[int, bool] | None = None  # candidates and logits of a step, while its members stay
         self._tokens: Ids = np.zeros((max_rows, 1), dtype=np.int64)
         self._positions: Ids = np.zeros(max_rows, dtype=np.int64)
@@ -213,10 +214,18 @@ class Batch:
         self._reading, self._needs = [], None
         return sequences
 
-    def step(self, most: int = 1, end_ids: Collection[int] = ()) -> Call:
-        """Advance every row by one token, or by up to `most` where all choose greedily. There must be no gaps."""
-        sequences = self.decoding
-        num_rows = len(sequences) * self.beam_size
+    def step(self, most: int = 1, end_ids: Collection[int] = (), max_rows: int | None = None) -> Call:
+        """Advance every row by one token, or by up to `most` where all choose greedily.
+
+        With `max_rows`, at most so many rows, which follow on those of the last call. There must be no gaps. Sequences
+        depend on none of the others, so it does not matter which of them are ahead.
+        """
+        sequences, first_slot = self.decoding, 0
+        if max_rows is not None and max_rows < self.num_rows:
+            first_slot = self._next_slot if self._next_slot < len(sequences) else 0
+            sequences = sequences[first_slot : first_slot + max(1, max_rows // self.beam_size)]
+            self._next_slot = first_slot + len(sequences)
+        num_rows, first_row = len(sequences) * self.beam_size, first_slot * self.beam_size
         # One assignment for all rows: element by element, numpy would take longer than the choice of a token.
         if self.beam_size == 1:
             tokens = [sequence.tokens[0] for sequence in sequences]
@@ -224,14 +233,14 @@ class Batch:
         else:
             tokens, positions = [0] * num_rows, []
             for sequence in sequences:
-                first = sequence.first_row
+                first = sequence.first_row - first_row
                 for row, token in zip(sequence.rows, sequence.tokens, strict=True):
                     tokens[first + row] = token
                 positions += [sequence.position] * self.beam_size
         if self._needs is None:
             self._needs = (
-                max(sequence.num_candidates for sequence in sequences),
-                any(sequence.needs_logits for sequence in sequences),
+                max(sequence.num_candidates for sequence in self.decoding),
+                any(sequence.needs_logits for sequence in self.decoding),
             )
         num_steps = 1
         if most > 1:
@@ -245,7 +254,7 @@ class Batch:
         return Call(
             self,
             sequences,
-            0,
+            first_row,
             input_ids,
             write_indices,
             self._reads[:num_rows],

@@ -50,7 +50,7 @@ class DecodingEngine(BaseEngine[DecodingRequest, Result]):
             capacities = SHORT_SOURCE_CAPACITIES if backend.max_source_tokens else SHORT_CAPACITIES
         longest = max(backend.max_source_tokens, backend.max_total_tokens)
         tables = [capacity for capacity in capacities if capacity < longest] + [longest]
-        line = DecodingLine(self.limits, num_loops, backend)
+        line = DecodingLine(self.limits, num_loops, backend, tables)
         pool = PrefixPool(self.limits.max_prefix_tokens)
         watcher = observer or NullObserver()
         loops = [DecodingLoop(index, backend, line, self.limits, tables, pool, watcher) for index in range(num_loops)]
@@ -70,6 +70,10 @@ class DecodingEngine(BaseEngine[DecodingRequest, Result]):
         stream = TokenStream(request, self._inboxes.setdefault(loop, EventLoopInbox(loop)))
         stream.attach(self.submit(replace(request, listener=stream)))
         return stream
+
+    def estimate_seconds(self, requests: Sequence[DecodingRequest]) -> float:
+        """What `requests` take at the least, had they the engine to themselves; 0 where nothing was measured yet."""
+        return self._line.speed.estimate_seconds(requests) / len(self._threads)
 
     @property
     def max_beam_size(self) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from itertools import chain
 
 from service.engine.core.arrays import pad
 from service.engine.core.batches import cut_batches
 from service.engine.core.errors import InvalidOutputError
+from service.engine.core.lanes import Lane, LaneClock
 from service.engine.core.line import Watch
 from service.engine.core.observer import Observer
 from service.engine.core.types import WorkCounts
@@ -22,6 +24,52 @@ from service.engine.decode.types import Inbox, Listener, TokenEvent
 
 _MAX_LOGITS = 4 << 20
 """Logits that one chunk of a scored prompt may give: 16 MiB, and as much again while they are ranked."""
+_PIECE_SECONDS = 0.004
+"""How long a call of the bulk lane may take while short requests come, which is how long they wait for their turn."""
+_FIRST_PIECE, _LEAST_TOKENS = 16, 16
+"""Rows or tokens of a call whose time is not known yet, and the smallest chunk of prefill."""
+
+
+class _Pace:
+    """How many rows, or tokens of prefill, a call of `_PIECE_SECONDS` has."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0  # for each, a moving average
+
+    @property
+    def size(self) -> int:
+        return max(1, int(_PIECE_SECONDS / self._seconds)) if self._seconds else _FIRST_PIECE
+
+    def note(self, size: int, seconds: float) -> None:
+        """A call of this size took so long."""
+        each = seconds / size
+        self._seconds = (self._seconds + each) / 2 if self._seconds else each
+
+
+class _LaneWork:
+    """A loop's tables and prompts of one lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.batches: dict[tuple[int, int], Batch] = {}  # by capacity and beam size
+        self.waiting: list[Sequence] = []  # those whose prefill is not complete, in order of admission
+        self.paces: dict[tuple[int, int] | None, _Pace] = {}  # of each table's steps; None: of prefill
+        self.num_pieces = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting) or not all(batch.is_empty for batch in self.batches.values())
+
+    @property
+    def num_unread(self) -> int:
+        """Tokens of prompts that are not prefilled yet."""
+        return sum(sequence.num_prompt_tokens - sequence.position for sequence in self.waiting)
+
+    def reading(self, call: Call) -> Call:
+        """`call`, after its sequences have been removed from those that wait."""
+        read = set(map(id, call.sequences))
+        self.waiting = [sequence for sequence in self.waiting if id(sequence) not in read]
+        return call
 
 
 class DecodingLoop:
@@ -30,6 +78,9 @@ class DecodingLoop:
     Sequences of like length and one beam size share a table: its cost follows its capacity, and the beams of a source
     read its memory together. All tables advance in turn, one token each. Prefill is chunked: between two turns it takes
     at most `max_prompt_batch_tokens`, so that a long prompt does not delay the others.
+
+    Each lane has tables of its own, and the lanes take turns by measured time. While short requests come, a turn of the
+    bulk lane is one call of a few milliseconds (docs/decisions/0161-fair-turns.md).
     """
 
     def __init__(
@@ -45,9 +96,9 @@ class DecodingLoop:
         self._index, self._backend, self._line = index, backend, line
         self._limits, self._observer, self._pool = limits, observer, pool
         self._capacities = tuple(capacities)
-        self._batches: dict[tuple[int, int], Batch] = {}  # by capacity and beam size
+        self._lanes = tuple(_LaneWork(lane) for lane in Lane)
+        self._clock = LaneClock()
         self._watch = Watch(line)
-        self._waiting: list[Sequence] = []  # those whose prefill is not complete, in order of arrival
         self._events: dict[Inbox, list[tuple[Listener, TokenEvent | None]]] = {}
         self._usage = Usage()
         self.counts = WorkCounts()
@@ -55,17 +106,28 @@ class DecodingLoop:
     def run(self) -> None:
         """Work until the queue has stopped and every admitted request is answered."""
         while self._admit():
-            for call in self._schedule():
-                steps = call.run()
-                finished = self._accept(call, steps)
-                self._deliver(finished)
+            express, bulk = self._lanes
+            work = self._lanes[self._clock.choose(express.has_work, bulk.has_work)]
+            started = time.monotonic()
+            if work is bulk and self._line.is_contended(started):
+                self._run_piece(work)
+            else:
+                for call in self._schedule(work):
+                    self._run(call)
+            self._drop_empty()
+            self._clock.spend(work.lane, time.monotonic() - started)
+
+    def _run(self, call: Call) -> None:
+        steps = call.run()
+        finished = self._accept(call, steps)
+        self._deliver(finished)
 
     # Admission
 
     def _admit(self) -> bool:
         """Drop cancelled and late sequences, and admit what there is room for; False at the end."""
         self._drop_abandoned()
-        tickets = self._line.take(self._index, self._usage)
+        tickets = self._line.take(self._index, self._usage, [work.num_unread for work in self._lanes])
         if tickets is None:
             return False
         if not tickets:
@@ -80,33 +142,43 @@ class DecodingLoop:
                 self._observer.on_queue(now - ticket.submitted)
                 sequences.append(self._sequence(ticket))
         self._observer.on_rows(self._usage.rows, self._limits.max_rows)
-        self._waiting += [sequence for sequence in sequences if self._needs_prefill(sequence)]
-        self._begin([sequence for sequence in sequences if not self._needs_prefill(sequence)])
+        for work in self._lanes:
+            arrived = [sequence for sequence in sequences if sequence.ticket.lane is work.lane]
+            work.waiting += [sequence for sequence in arrived if self._needs_prefill(sequence)]
+            started = time.monotonic()
+            self._begin(work, [sequence for sequence in arrived if not self._needs_prefill(sequence)])
+            self._clock.spend(work.lane, time.monotonic() - started)
         return True
+
+    def _waiting(self) -> Iterator[Sequence]:
+        """Those of both lanes whose prefill is not complete."""
+        return chain.from_iterable(work.waiting for work in self._lanes)
 
     def _sequence(self, ticket: Ticket) -> Sequence:
         request = ticket.request
         sequence = sequence_of(ticket, self._backend)
-        self._use(request.num_rows, self._line.cache_bytes(request))
+        self._use(ticket, 1)
         if request.listener is not None:
             request.listener.queue_seconds = sequence.admitted - ticket.submitted
         return sequence
 
-    def _use(self, rows: int, num_bytes: int) -> None:
-        self._usage = Usage(self._usage.rows + rows, self._usage.num_bytes + num_bytes)
+    def _use(self, ticket: Ticket, sign: int) -> None:
+        """Count what a ticket takes, or with -1 what it gives back."""
+        request = ticket.request
+        self._usage = self._usage.plus(ticket.lane, sign * request.num_rows, sign * self._line.cache_bytes(request))
 
     @staticmethod
     def _needs_prefill(sequence: Sequence) -> bool:
         """Not for a prompt of one token, which the first decode step reads."""
         return sequence.num_prompt_tokens > 1 or sequence.is_scored
 
-    def _begin(self, sequences: Seq[Sequence]) -> None:
+    def _begin(self, work: _LaneWork, sequences: Seq[Sequence]) -> None:
         """Give sequences that need no prefill their slots, and encode their sources together."""
         groups: dict[tuple[int, int], list[Sequence]] = {}
         for sequence in sequences:
             groups.setdefault((self._first_capacity(sequence), sequence.request.num_rows), []).append(sequence)
         for (capacity, beam_size), group in groups.items():
-            batch = self._batch(capacity, beam_size)
+            batch = self._batch(work, capacity, beam_size)
             for sequence in group:
                 batch.add(sequence)
                 if sequence.request.source_ids is None:
@@ -136,64 +208,79 @@ class DecodingLoop:
         if not self._watch.is_due(now):
             return
         gone = []
-        for sequence in (*self._waiting, *self._decoding()):
+        for sequence in (*self._waiting(), *self._decoding()):
             ticket = sequence.ticket
             if ticket.is_late(now):
                 ticket.fail_late(f"after {sequence.position} tokens")
             if ticket.is_settled:
                 gone.append(sequence)
         self._release(gone)
-        self._watch.renew(sequence.ticket for sequence in (*self._waiting, *self._decoding()))
+        self._watch.renew(sequence.ticket for sequence in (*self._waiting(), *self._decoding()))
 
     def _decoding(self) -> list[Sequence]:
-        return [sequence for batch in self._batches.values() for sequence in batch.decoding]
+        return [sequence for work in self._lanes for batch in work.batches.values() for sequence in batch.decoding]
 
     # Schedule
 
-    def _schedule(self) -> Iterator[Call]:
-        """The calls until the next admission: a chunk of prefill, then a decode step of each table."""
-        if self._waiting:
-            yield self._read_prompts()
-        for batch in list(self._batches.values()):
+    def _schedule(self, work: _LaneWork) -> Iterator[Call]:
+        """A lane's calls until the next admission: a chunk of prefill, then a decode step of each table."""
+        if work.waiting:
+            yield self._read_prompts(work, self._limits.max_prompt_batch_tokens)
+        for batch in list(work.batches.values()):
             batch.compact()
-            if batch.num_rows:
-                yield batch.step(1 if self._waiting else self._limits.greedy_steps, self._backend.eos_ids)
-        self._drop_empty()
+            if num_rows := batch.num_rows:
+                started = time.monotonic()
+                call = batch.step(1 if work.waiting else self._limits.greedy_steps, self._backend.eos_ids)
+                yield call
+                self._line.speed.note(num_rows, batch.capacity, (time.monotonic() - started) / call.num_steps)
 
-    def _read_prompts(self) -> Call:
+    def _run_piece(self, work: _LaneWork) -> None:
+        """Run one call of `_PIECE_SECONDS`: a chunk of prefill, or a decode step of some rows of a table, in turn."""
+        steps = [key for key, batch in work.batches.items() if batch.decoding]
+        turns: list[tuple[int, int] | None] = [None] * bool(work.waiting) + steps
+        if not turns:
+            return
+        key = turns[work.num_pieces % len(turns)]
+        work.num_pieces += 1
+        pace = work.paces.setdefault(key, _Pace())
+        if key is None:
+            call = self._read_prompts(work, min(self._limits.max_prompt_batch_tokens, max(_LEAST_TOKENS, pace.size)))
+        else:
+            batch = work.batches[key]
+            batch.compact()
+            call = batch.step(max_rows=pace.size)
+        started = time.monotonic()
+        self._run(call)
+        pace.note(call.input_ids.size, time.monotonic() - started)
+
+    def _read_prompts(self, work: _LaneWork, max_tokens: int) -> Call:
         """Prefill the oldest prompt that waits, or a chunk of it, together with others of like length."""
-        oldest = self._waiting[0]
+        oldest = work.waiting[0]
         capacity = self._first_capacity(oldest)
-        batch = self._batch(capacity, 1)
+        batch = self._batch(work, capacity, 1)
         batch.compact()
         if isinstance(oldest, ChosenSequence) and oldest.is_scored:
-            return self._read_scored(batch, oldest)
-        waiting = [each for each in self._waiting if self._first_capacity(each) == capacity and not each.is_scored]
+            return self._read_scored(work, batch, oldest, max_tokens)
+        waiting = [each for each in work.waiting if self._first_capacity(each) == capacity and not each.is_scored]
         beginnings = plan_beginnings(waiting, self._decoding(), self._pool)
         pending = [beginning.pending for beginning in beginnings]
-        group = choose_group(pending, self._limits.max_prompt_batch_tokens, self._backend.max_total_tokens)
+        group = choose_group(pending, max_tokens, self._backend.max_total_tokens)
         chosen = [beginnings[member] for member in group.members]
         sequences = self._begin_reading(batch, chosen)
         num_read = sum(min(group.num_tokens, beginning.pending.remaining) for beginning in chosen)
         self._count_read(len(sequences), num_read, group.num_tokens * len(sequences))
-        return self._reading(batch.read(sequences, group.num_tokens))
+        return work.reading(batch.read(sequences, group.num_tokens))
 
-    def _read_scored(self, batch: Batch, sequence: ChosenSequence) -> Call:
+    def _read_scored(self, work: _LaneWork, batch: Batch, sequence: ChosenSequence, max_tokens: int) -> Call:
         """Prefill a chunk of a prompt whose tokens are scored: alone, within the memory for its logits.
 
         No prefix is reused, since the outputs after every token are needed.
         """
         self._begin_reading(batch, [Beginning(sequence, 0, None)])
-        most = min(self._limits.max_prompt_batch_tokens, max(1, _MAX_LOGITS // self._backend.vocab_size))
+        most = min(max_tokens, max(1, _MAX_LOGITS // self._backend.vocab_size))
         num_new = min(most, sequence.num_prompt_tokens - sequence.position)
         self._count_read(1, num_new, num_new)
-        return self._reading(batch.read_scored(sequence, num_new))
-
-    def _reading(self, call: Call) -> Call:
-        """`call`, after its sequences have been removed from those that wait."""
-        read = set(map(id, call.sequences))
-        self._waiting = [sequence for sequence in self._waiting if id(sequence) not in read]
-        return call
+        return work.reading(batch.read_scored(sequence, num_new))
 
     def _begin_reading(self, batch: Batch, beginnings: Seq[Beginning]) -> list[Sequence]:
         """Give prompts rows, copy the prefixes that other rows hold, and encode their sources."""
@@ -243,7 +330,8 @@ class DecodingLoop:
             elif sequence.position >= batch.capacity or sequence.request.num_rows != batch.beam_size:
                 # It has reached this table's capacity, or its beam needs several rows after prefill in one.
                 capacity = self._capacity(max(batch.capacity, sequence.position + 1))
-                batch.hand_over(sequence, self._batch(capacity, sequence.request.num_rows))
+                work = self._lanes[sequence.ticket.lane]
+                batch.hand_over(sequence, self._batch(work, capacity, sequence.request.num_rows))
         num_new = len(call.sequences) * batch.beam_size + num_further
         is_new = call.scored is None or call.scored.request.options.max_new_tokens > 0
         self.counts.num_generated_tokens += num_new * is_new
@@ -285,15 +373,15 @@ class DecodingLoop:
         if not sequences:
             return
         for sequence in sequences:
-            request = sequence.request
-            self._use(-request.num_rows, -self._line.cache_bytes(request))
+            self._use(sequence.ticket, -1)
             if sequence.batch is None:
                 continue
             if are_valid:
                 self._keep(sequence)
             sequence.batch.release(sequence)
         gone = set(map(id, sequences))
-        self._waiting = [sequence for sequence in self._waiting if id(sequence) not in gone]
+        for work in self._lanes:
+            work.waiting = [sequence for sequence in work.waiting if id(sequence) not in gone]
         self._observer.on_rows(self._usage.rows, self._limits.max_rows)
 
     def _keep(self, sequence: Sequence) -> None:
@@ -313,18 +401,19 @@ class DecodingLoop:
         """The least capacity class that holds `length` positions."""
         return next(capacity for capacity in self._capacities if length <= capacity)
 
-    def _batch(self, capacity: int, beam_size: int) -> Batch:
+    def _batch(self, work: _LaneWork, capacity: int, beam_size: int) -> Batch:
         key = capacity, beam_size
-        if key not in self._batches:
+        if key not in work.batches:
             max_rows = self._limits.max_rows
             table = self._backend.new_table(max_rows, beam_size)
-            self._batches[key] = Batch(table, max_rows, beam_size, capacity, self._backend.pad_id)
-        return self._batches[key]
+            work.batches[key] = Batch(table, max_rows, beam_size, capacity, self._backend.pad_id)
+        return work.batches[key]
 
     def _drop_empty(self) -> None:
         """Release empty tables; while the loop is idle they stay, since the next request may need the same."""
         if not self._usage.rows:
             return
-        for key, batch in list(self._batches.items()):
-            if batch.is_empty:
-                self._batches.pop(key).table.release()
+        for work in self._lanes:
+            for key, batch in list(work.batches.items()):
+                if batch.is_empty:
+                    work.batches.pop(key).table.release()

@@ -1,4 +1,4 @@
-"""The engine of one model's attention maps: one input at a time, in order of arrival."""
+"""The engine of one model's attention maps: one input at a time, in fair order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from service.engine.core import line
 from service.engine.core.base import BaseEngine, check_ids
+from service.engine.core.lanes import Lane
 from service.engine.core.observer import NullObserver, Observer
 from service.engine.core.types import WorkCounts
 from service.engine.encode.attention import AttentionRequest, AttentionResult, Maps
@@ -36,15 +37,20 @@ class AttentionLine(line.BoundedLine[AttentionRequest, AttentionResult]):
     """0 or 1; written by the thread."""
 
     def take(self) -> Ticket | None:
-        """The oldest ticket, which may be late; None: the thread ends."""
+        """The ticket whose turn it is, which may be late; None: the thread ends."""
         with self._changed:
             while not self._tickets:
                 if self._stopping:
                     return None
                 self._changed.wait()
-            ticket, _ = self._tickets.popitem(last=False)
-            self._discount(ticket)
+            ticket = self._turns[Lane.EXPRESS].next()
+            assert ticket is not None  # some wait, and all in this lane
+            self._take_out([ticket], Lane.EXPRESS)
             return ticket
+
+    def _lane(self, num_tokens: int) -> Lane:
+        """One for all: what runs one by one needs no lanes."""
+        return Lane.EXPRESS
 
     def _num_active(self) -> int:
         return self.num_running

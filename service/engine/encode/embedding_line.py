@@ -1,16 +1,17 @@
-"""The queue of embedding: batches of like length around the oldest input, shared by all loops."""
+"""The queue of embedding: batches of like length around the input whose turn it is, shared by all loops."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
 
 from service.engine.core import line
 from service.engine.core.arrays import Floats
 from service.engine.core.batches import choose_batch
+from service.engine.core.lanes import CONTENDED_SECONDS, Lane, LaneClock
 from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
 from service.engine.encode.embedding_batches import BatchArrays
 
@@ -24,7 +25,9 @@ class EmbeddingLimits(line.LineLimits):
     overhead_tokens: int = 16
     """Fixed cost of a batch, in tokens of computing time."""
     window_requests: int = 512
-    """How many of the oldest inputs are sorted by length to choose a batch from."""
+    """How many of the next inputs are sorted by length to choose a batch from."""
+    contended_tokens: int = 256
+    """Padded tokens of a batch of the bulk lane while short requests come, unless one input is longer."""
 
 
 class Stage(Enum):
@@ -44,6 +47,7 @@ class Batch:
     """Those whose deadline passed in the queue; not part of the batch."""
     num_requests: int
     num_tokens: int
+    lane: Lane
     arrays: BatchArrays | None = None
     values: Floats | None = None
     """None where every request was cancelled."""
@@ -58,8 +62,11 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
     results of one that has run, else forms one. So the thread that has run a batch continues with the next one without
     waking another, while the results of the last are set by another thread (docs/decisions/0041).
 
-    While `num_loops` batches run, one more may be formed, but only a full one: until then inputs stay in the queue,
-    where later arrivals can still join them.
+    While `num_loops` batches run, one more may be formed, but only when what waits fills it: one that is not full stays
+    in the line, where newcomers join it, and nothing is lost by that.
+
+    No batch has inputs of both lanes. Where both have inputs, the lanes take turns by the tokens that they compute, and
+    one batch of the express lane is formed ahead of what the bulk lane has formed.
     """
 
     _limits: EmbeddingLimits
@@ -73,6 +80,9 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         self._ran: deque[Batch] = deque()
         self._active_requests = 0
         self._active_tokens = 0
+        self._waiting_tokens = [0, 0]  # of each lane
+        self._clock = LaneClock(lead=limits.max_batch_tokens)
+        self._last_express = -math.inf
 
     def take(self) -> tuple[Stage, Batch] | None:
         """A batch and what to do with it, as soon as there is any; None: the thread ends.
@@ -92,7 +102,9 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         """Mark `batch` as ready to run, unless all its requests were cancelled."""
         with self._changed:
             self._num_forming -= 1
-            if batch.tickets:
+            if batch.tickets and batch.lane is Lane.EXPRESS:
+                self._formed.insert(sum(other.lane is Lane.EXPRESS for other in self._formed), batch)
+            elif batch.tickets:
                 self._formed.append(batch)
             else:
                 self._leave(batch)
@@ -113,7 +125,13 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
             return None
         num_batches = self._num_forming + len(self._formed) + self._num_running
         is_full = self._tokens >= self._limits.max_batch_tokens
-        return Stage.FORM if num_batches < self._num_loops + is_full else None
+        return Stage.FORM if num_batches < self._num_loops + is_full or self._may_overtake() else None
+
+    def _may_overtake(self) -> bool:
+        """Whether the express lane may form a batch that runs before the one that the bulk lane has formed."""
+        if not self._waiting_tokens[Lane.EXPRESS] or self._num_forming or not self._formed:
+            return False
+        return self._formed[0].lane is Lane.BULK and self._clock.choose(True, True) is Lane.EXPRESS
 
     def _take(self, stage: Stage) -> Batch:
         if stage is Stage.RUN:
@@ -122,12 +140,14 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         if stage is Stage.ANSWER:
             return self._ran.popleft()
         self._num_forming += 1
-        late = self._take_late(time.monotonic())
-        tickets = self._choose()
-        for ticket in tickets:
-            del self._tickets[ticket]
-            self._discount(ticket)
-        batch = Batch(tickets, late, len(tickets), sum(ticket.request.num_tokens for ticket in tickets))
+        now = time.monotonic()
+        late = self._take_late(now)
+        has_express, has_bulk = (tokens > 0 for tokens in self._waiting_tokens)
+        lane = self._clock.choose(has_express, has_bulk)
+        tickets = self._choose(lane, now)
+        self._take_out(tickets, lane)
+        batch = Batch(tickets, late, len(tickets), sum(ticket.request.num_tokens for ticket in tickets), lane)
+        self._clock.spend(lane, batch.num_tokens)
         self._active_requests += batch.num_requests
         self._active_tokens += batch.num_tokens
         return batch
@@ -142,19 +162,29 @@ class EmbeddingLine(line.BoundedLine[EmbeddingRequest, EmbeddingResult]):
         if self._most_urgent() is not None:
             self._changed.notify()
 
-    def _choose(self) -> list[Ticket]:
-        """A batch of the oldest request's kind (pooled or tokens), at most a loop's share of all tokens."""
-        if not self._tickets:
-            return []
+    def _choose(self, lane: Lane, now: float) -> list[Ticket]:
+        """A batch of one kind, that of the next input, and no more than a loop's share of all there is to do."""
         limits = self._limits
-        window = list(islice(self._tickets, limits.window_requests))
+        window = self._turns[lane].window(limits.window_requests)
+        if not window:
+            return []
         kind = window[0].request.wants_tokens
         alike = [ticket for ticket in window if ticket.request.wants_tokens == kind]
-        share = -(-(self._tokens + self._active_tokens) // self._num_loops)
+        share = -(-(self._waiting_tokens[lane] + self._active_tokens) // self._num_loops)
+        is_contended = lane is Lane.BULK and now - self._last_express < CONTENDED_SECONDS
+        most = min(limits.max_batch_tokens, limits.contended_tokens) if is_contended else limits.max_batch_tokens
         lengths = [ticket.request.num_tokens for ticket in alike]
-        return [
-            alike[index] for index in choose_batch(lengths, min(limits.max_batch_tokens, share), limits.overhead_tokens)
-        ]
+        return [alike[index] for index in choose_batch(lengths, min(most, share), limits.overhead_tokens)]
+
+    def _count(self, ticket: Ticket) -> None:
+        super()._count(ticket)
+        self._waiting_tokens[ticket.lane] += ticket.request.num_tokens
+        if ticket.lane is Lane.EXPRESS:
+            self._last_express = ticket.submitted
+
+    def _discount(self, ticket: Ticket) -> None:
+        super()._discount(ticket)
+        self._waiting_tokens[ticket.lane] -= ticket.request.num_tokens
 
     def _num_active(self) -> int:
         """Requests in batches that run or are about to."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from service.engine.core.flow import current_flow
 from service.errors import SlowdownError
 from service.heads.translate.files.pool import FilePool
 from service.heads.translate.files.protocol import FileLimits
@@ -36,7 +38,7 @@ class DocumentTranslator:
         )
         self._pool = FilePool(settings.max_concurrent_files, limits)
         self._max_files = settings.max_concurrent_files * (1 + _WAITING_FILES_PER_PROCESS)
-        self._num_files = 0
+        self._num_files: Counter[str] = Counter()  # by client
 
     def start(self) -> None:
         """Start the processes that read files, in the background."""
@@ -50,16 +52,20 @@ class DocumentTranslator:
         Raises SlowdownError when too many files wait, InvalidDocumentError, and what `Translator.translate` raises.
         Cancelling stops the sentences in the engine, and kills the process that reads or writes the file.
         """
-        if self._num_files >= self._max_files:
+        client = current_flow().client
+        # Twice as many, so that a client who has all that one may have leaves room for others.
+        if self._num_files[client] >= self._max_files or self._num_files.total() >= 2 * self._max_files:
             raise SlowdownError("too many files are being translated", retry_after_seconds=5.0)
-        self._num_files += 1
+        self._num_files[client] += 1
         try:
             async with self._pool.open(name, data) as file:
                 record.charge(sum(map(len, file.texts)))
                 translations = await self._translate(file.texts, task, record) if file.texts else []
                 return name, await file.write(translations)
         finally:
-            self._num_files -= 1
+            self._num_files[client] -= 1
+            if not self._num_files[client]:
+                del self._num_files[client]
 
     async def work(self, name: str, data: bytes, task: TranslationTask, job: Job) -> JobResult:
         """The same as a job, which waits for its turn and reports the characters that are translated."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from model.tokenizer import Tokenizer
 from model.translation_format import OWN_FORMAT, BoundFormat, TranslationFormat
 from service.engine.decode.types import DecodingOptions, DecodingRequest, Result
 from service.models.base import LoadedModel, RequestEngine
+
+
+class TranslationEngine(RequestEngine[DecodingRequest, Result], Protocol):
+    """An engine that knows its speed."""
+
+    def estimate_seconds(self, requests: Sequence[DecodingRequest]) -> float:
+        """What `requests` take at the least, had they the engine to themselves; 0 where nothing was measured yet."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -18,7 +27,7 @@ class TranslationModel(LoadedModel):
     task: ClassVar[str] = "translate"
     splits_inputs: ClassVar[bool] = True
 
-    engine: RequestEngine[DecodingRequest, Result]
+    engine: TranslationEngine
     target_tokenizer: Tokenizer
     """Of what is written; `tokenizer` is that of what is read, and mostly the same."""
     format: TranslationFormat = OWN_FORMAT

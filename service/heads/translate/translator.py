@@ -5,12 +5,14 @@ Knows no HTTP. Splitting and encoding long texts runs in a thread, so that it do
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from service.engine.core.errors import OverloadedError
 from service.engine.decode.types import DecodingRequest, Result
 from service.errors import InvalidRequestError, SlowdownError
+from service.heads.translate.errors import TooLongToTranslateError
 from service.heads.translate.job import SearchOptions, TextJob
 from service.heads.translate.languages import AUTO, Languages, choose_translator
 from service.heads.translate.model import TranslationModel
@@ -21,6 +23,9 @@ from service.models.chunks import OrderedResults, run_in_chunks
 from service.models.registry import ModelRegistry
 from service.settings import Settings
 from service.workers import WorkerPool, run_together
+
+_ENDLESS = 2.0
+"""A request that would take so many times what it may is refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +121,13 @@ class Translator:
         """Translations in the order of the texts; their time and tokens are added to `record`.
 
         Raises InvalidRequestError (a pair that no model translates, a detected language that none knows, an option out
-        of bounds), SlowdownError, or what the engine raises. Cancelling stops the work in the engine.
+        of bounds, a text that would take more than twice its time), SlowdownError, or what the engine raises.
+        Cancelling stops the work in the engine.
         """
         num_characters = task.num_characters
         detections = await self._detect_sources(task)
         jobs, firsts = await self._pool.run(num_characters, lambda: self._prepare(task, detections))
+        _refuse_endless(jobs, firsts, task.deadline)
         try:
             results = await self._run(jobs, firsts, record, accepted=task.accepted)
         except OverloadedError as error:
@@ -150,6 +157,7 @@ class Translator:
         (job,), (requests,) = await self._pool.run(len(text), lambda: self._prepare(task, [detected]))
         if job is None:
             return TranslationStream(text, detected)
+        _refuse_endless([job], [requests], task.deadline)
         sentences = await self._pool.run(len(text), job.sentences)
         results = OrderedResults(job.model.engine, requests, **self._waiting_limits)
         try:
@@ -254,6 +262,23 @@ def _nothing_detected(registry: ModelRegistry) -> Detection:
     """English, as LibreTranslate answers; where no model reads English, the first language that one reads."""
     codes = registry.view(Languages).codes
     return Detection("en" if "en" in codes or not codes else min(codes), 0.0)
+
+
+def _refuse_endless(
+    jobs: Sequence[TextJob | None], requests: Sequence[Sequence[DecodingRequest]], deadline: float | None
+) -> None:
+    """TooLongToTranslateError where even the models' own time, each alone, would be more than twice what there is."""
+    if deadline is None:
+        return
+    by_model: dict[str, tuple[TranslationModel, list[DecodingRequest]]] = {}
+    for job, of_job in zip(jobs, requests, strict=True):
+        if job is not None:
+            by_model.setdefault(job.model.name, (job.model, []))[1].extend(of_job)
+    allowed = deadline - time.monotonic()
+    for model, of_model in by_model.values():
+        estimate = model.engine.estimate_seconds(of_model)
+        if estimate > _ENDLESS * max(0.0, allowed):
+            raise TooLongToTranslateError(estimate, allowed)
 
 
 def _refuse_prefix(prefix: str, source: str) -> None:

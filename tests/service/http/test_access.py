@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
+from service.engine.core.flow import current_flow
+from service.engine.encode.embedding import EmbeddingRequest, EmbeddingResult
 from tests.service.conftest import RunningEmbedder, Serve, ServeEmbedder
 
 KEYED = {"q": "Hello.", "source": "en", "target": "de"}
@@ -80,3 +83,34 @@ def test_a_key_need_not_be_ascii(serve: Serve, encoding: str) -> None:
 def test_a_right_key_in_the_query_string_needs_none_in_the_body(serve_embedder: ServeEmbedder) -> None:
     served: RunningEmbedder = serve_embedder(api_keys="one")
     assert served.client.post("/embed?api_key=one", json={"inputs": "a"}).status_code == 200
+
+
+def flows(served: RunningEmbedder, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The clients for whom the engine is asked."""
+    clients: list[str] = []
+    run = served.engine.run
+
+    async def note(requests: Sequence[EmbeddingRequest]) -> list[EmbeddingResult]:
+        clients.append(current_flow().client)
+        return await run(requests)
+
+    monkeypatch.setattr(served.engine, "run", note)
+    return clients
+
+
+def test_a_client_is_its_address(serve_embedder: ServeEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve_embedder()
+    clients = flows(served, monkeypatch)
+    for _ in range(2):
+        assert served.client.post("/embed", json={"inputs": "Hello."}).status_code == 200
+    assert clients == ["127.0.0.1"] * 2
+
+
+def test_a_client_is_its_key(serve_embedder: ServeEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve_embedder(api_keys="one,two")
+    clients = flows(served, monkeypatch)
+    for key in ("one", "two"):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert served.client.post("/embed", json={"inputs": "Hello."}, headers=headers).status_code == 200
+    assert served.client.post("/embed?api_key=two", json={"inputs": "Hello."}).status_code == 200
+    assert clients == ["one", "two", "two"]

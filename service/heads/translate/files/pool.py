@@ -1,6 +1,10 @@
 """Files are read and written in processes of their own, a few of them: no file can harm the server.
 
 What a file may take is limited by the operating system (see `worker`). A process that ends or is late is replaced.
+
+No file keeps a process from others while its sentences are translated: where none is free, the process of one that
+waits for its translations reads the next, and that one is read once more when they are there. Those that wait for a
+process have it in turns, by client.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path, PurePath
 
 import orjson
 
+from service.engine.core.flow import Flow, current_flow
+from service.engine.core.turns import Turns
 from service.heads.translate.files.errors import InvalidDocumentError
 from service.heads.translate.files.protocol import (
     ABANDON,
@@ -60,30 +67,55 @@ class State(Enum):
 class OpenFile:
     """A file that a process has read. `texts` are what there is to translate."""
 
-    def __init__(self, process: Process, name: str, data: bytes, limits: FileLimits) -> None:
+    def __init__(self, pool: FilePool, name: str, data: bytes, limits: FileLimits) -> None:
         self.texts: list[str] = []
         self.state = State.BUSY
-        self._process = process
+        self._pool = pool
+        self._spawned: asyncio.Task[Process] | None = None
         self._name = name
         self._data = data
         self._limits = limits
 
-    async def read(self) -> None:
-        """Have the file read. InvalidDocumentError for one that is damaged or takes more than its limits."""
+    @property
+    def _process(self) -> Process:
+        assert self._spawned is not None  # `_begin` has one
+        return self._spawned.result()
+
+    async def _begin(self) -> list[str]:
+        """Have the file read, by a process that it then keeps."""
+        self.state = State.BUSY
+        self._spawned = await self._pool.acquire(len(self._data))
+        await asyncio.shield(self._spawned)
         job = {"name": self._name, "limits": dataclasses.asdict(self._limits)}
         # Every character is at most six bytes of JSON, and every text has two quotes and a comma.
         longest = 6 * self._limits.characters + 3 * self._limits.texts + 2
         frames = ((JOB, json.dumps(job).encode()), (DATA, self._data))
-        self.texts = orjson.loads(await self._ask(frames, TEXTS, longest))
+        texts: list[str] = orjson.loads(await self._ask(frames, TEXTS, longest))
         self.state = State.WAITING
+        return texts
+
+    async def read(self) -> None:
+        """Have the file read. InvalidDocumentError for one that is damaged or takes more than its limits."""
+        self.texts = await self._begin()
+        self._pool.park(self)
 
     async def write(self, translations: Sequence[str]) -> bytes:
         """The translated file, from one translation for each of `texts`. InvalidDocumentError as for `read`."""
+        self._pool.unpark(self)
+        if self._spawned is None:
+            await self._begin()  # which gives the same texts: nothing but the file says what they are
         self.state = State.BUSY
         frames = ((TEXTS, orjson.dumps(translations)),)
         data = await self._ask(frames, DATA, self._limits.result_bytes)
         self.state = State.FREE
         return data
+
+    def leave(self) -> asyncio.Task[Process] | None:
+        """The process, which can have another file now, or is to be replaced where it is BUSY; None if it has none."""
+        spawned, self._spawned = self._spawned, None
+        if spawned is not None and self.state is State.WAITING:
+            _abandon(spawned.result())
+        return spawned
 
     async def _ask(self, frames: Sequence[tuple[bytes, bytes]], wanted: bytes, longest: int) -> bytes:
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -128,13 +160,25 @@ class OpenFile:
         return RuntimeError(f"the process that reads files ended with code {code}")
 
 
+@dataclass(eq=False, slots=True)
+class _Opener:
+    """One that waits for a process; `cost` is in bytes of its file."""
+
+    flow: Flow
+    cost: int
+    process: asyncio.Future[asyncio.Task[Process]]
+    start: float = 0.0
+
+
 class FilePool:
     """`num_processes` processes, each with one file at a time. For use on one event loop."""
 
     def __init__(self, num_processes: int, limits: FileLimits) -> None:
         self._num_processes = num_processes
         self._limits = limits
-        self._free: asyncio.LifoQueue[asyncio.Task[Process]] = asyncio.LifoQueue()
+        self._free: list[asyncio.Task[Process]] = []
+        self._parked: dict[OpenFile, None] = {}  # those whose translations are awaited, the longest first
+        self._openers: Turns[_Opener] = Turns(lambda opener: not opener.process.done())
         self._started: set[asyncio.Task[Process]] = set()
         self._endings: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -142,28 +186,69 @@ class FilePool:
     def start(self) -> None:
         """Begin to start the processes, and wait for none of them."""
         for _ in range(self._num_processes):
-            self._free.put_nowait(self._spawn())
+            self._free.append(self._spawn())
 
     @asynccontextmanager
     async def open(self, name: str, data: bytes) -> AsyncIterator[OpenFile]:
-        """A file, as soon as a process is free. Leaving the block without `write` gives the file up.
+        """A file, as soon as it can be read. Leaving the block without `write` gives the file up.
 
         Raises InvalidDocumentError, and RuntimeError for a fault of our own.
         """
-        spawned = await self._free.get()
-        file: OpenFile | None = None
+        file = OpenFile(self, name, data, self._limits)
         try:
-            if spawned.done() and (spawned.exception() or spawned.result().returncode is not None):
-                spawned = self._replace(spawned)  # it ended while it had nothing to do
-            file = OpenFile(await asyncio.shield(spawned), name, data, self._limits)
             await file.read()
             yield file
         finally:
-            if file is not None and file.state is State.WAITING:
-                _abandon(spawned.result())
-            elif file is None or file.state is not State.FREE:
-                spawned = self._replace(spawned)
-            self._free.put_nowait(spawned)
+            self.unpark(file)
+            if (spawned := file.leave()) is not None:
+                self._release(self._replace(spawned) if file.state is State.BUSY else spawned)
+
+    async def acquire(self, num_bytes: int) -> asyncio.Task[Process]:
+        """A process for a file of so many bytes: a free one, else that of a parked file, else the next in turn."""
+        if self._free:
+            spawned = self._free.pop()
+        elif self._parked:
+            spawned = self._take_parked()
+        else:
+            spawned = await self._next_process(num_bytes)
+        if spawned.done() and (spawned.exception() or spawned.result().returncode is not None):
+            return self._replace(spawned)  # it ended while it had nothing to do
+        return spawned
+
+    async def _next_process(self, num_bytes: int) -> asyncio.Task[Process]:
+        opener = _Opener(current_flow(), num_bytes, asyncio.get_running_loop().create_future())
+        self._openers.add(opener.flow, [opener])
+        try:
+            return await opener.process
+        except asyncio.CancelledError:
+            if opener.process.done() and not opener.process.cancelled():  # it came as the caller left
+                self._release(opener.process.result())
+            raise
+
+    def park(self, file: OpenFile) -> None:
+        """`file` needs its process no more until its translations are there; others may have it."""
+        self._parked[file] = None
+        if self._openers.next() is not None:
+            self._release(self._take_parked())
+
+    def unpark(self, file: OpenFile) -> None:
+        """Nobody may take the process of `file` any more."""
+        self._parked.pop(file, None)
+
+    def _take_parked(self) -> asyncio.Task[Process]:
+        file = next(iter(self._parked))
+        del self._parked[file]
+        spawned = file.leave()
+        assert spawned is not None  # a parked file has one
+        return spawned
+
+    def _release(self, spawned: asyncio.Task[Process]) -> None:
+        opener = self._openers.next()
+        if opener is None:
+            self._free.append(spawned)
+        else:
+            self._openers.take([opener])
+            opener.process.set_result(spawned)
 
     async def close(self) -> None:
         """End all processes, and start none any more; a file that one has is lost."""

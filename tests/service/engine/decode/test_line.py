@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextvars
 import time
 
 import pytest
 
 from service.engine.core.errors import ModelUnavailableError, OverloadedError, RequestTooLargeError
+from service.engine.core.flow import begin_flow
 from service.engine.decode.line import DecodingLimits, DecodingLine, Usage
 from service.engine.decode.sequence import Ticket
 from service.engine.decode.types import DecodingRequest, Result
@@ -25,12 +27,14 @@ def take(line: DecodingLine, loop: int, rows: int) -> list[Ticket] | None:
     return line.take(loop, Usage(rows))
 
 
-def test_first_come_first_served() -> None:
+def test_requests_take_turns_by_cost() -> None:
     line = line_of(max_rows=3)
-    tickets = line.add([request(1), request(2)]) + line.add([request(3), request(4)])
-    assert take(line, 0, 0) == tickets[:3]
+    first = line.add([request(4), request(1), request(1)])
+    second = line.add([request(1), request(2), request(2)])
+    assert take(line, 0, 0) == [first[0], *second[:2]]
     assert take(line, 0, 3) == []
-    assert take(line, 0, 2) == tickets[3:]
+    assert take(line, 0, 1) == [second[2], first[1]]
+    assert take(line, 0, 2) == first[2:]
 
 
 def test_a_call_is_queued_whole_or_not_at_all() -> None:
@@ -118,6 +122,80 @@ def test_no_loop_takes_more_rows_than_it_has() -> None:
     assert line.size() == (1, 1, 6)
 
 
+def as_request(client: str, line: DecodingLine, *requests: DecodingRequest) -> list[Ticket]:
+    def add() -> list[Ticket]:
+        begin_flow(client)
+        return line.add(requests)
+
+    return contextvars.copy_context().run(add)
+
+
+def test_a_short_request_finds_rows_that_a_long_one_may_not_fill() -> None:
+    line = line_of(max_rows=8, express_tokens=10)
+    long = as_request("a", line, *[request(2)] * 20)
+    assert take(line, 0, 0) == long[:8]
+    short = as_request("b", line, *[request()] * 3)
+    assert line.take(0, Usage(8, 0, 8, 0)) == short[:2]
+    assert line.size() == (13, 25, 10)
+
+
+def test_a_long_request_finds_rows_that_short_ones_may_not_fill() -> None:
+    line = line_of(max_rows=8, express_tokens=10)
+    for client in range(10):
+        as_request(f"{client}", line, request())
+    long = as_request("a", line, *[request(2)] * 20)
+    taken = take(line, 0, 0)
+    assert taken is not None
+    assert len(taken) == 10
+    assert taken[8:] == long[:2]
+
+
+def test_neither_lane_keeps_all_bytes_from_the_other() -> None:
+    backend = ToyBackend()
+    backend.bytes_per_position = 10
+    line = DecodingLine(DecodingLimits(max_rows=100, max_cache_bytes=1600, express_tokens=8), 1, backend)
+    short, long = request_of((5, 6), max_new_tokens=1), request_of((5,) * 10, max_new_tokens=1)
+    bulk = as_request("a", line, *[long] * 20)
+    first = line.take(0, Usage())
+    assert first == bulk[:15]  # of 100 bytes each, and 100 are left
+    express = as_request("b", line, *[short] * 4), as_request("c", line, *[short] * 4)
+    assert len(line.take(0, Usage(15, 1500, 15, 1500)) or []) == 5  # of 20 bytes each
+    assert line.take(0, Usage(20, 1600, 15, 1500)) == []
+    more = line.take(0, Usage(18, 1560, 15, 1500))
+    assert more is not None
+    assert len(more) == 2
+    assert {*more} < {*express[0], *express[1]}
+    assert line.take(0, Usage(19, 1500, 14, 1400)) == bulk[15:16]
+
+
+def test_a_request_of_nearly_all_bytes_has_its_turn() -> None:
+    backend = ToyBackend()
+    backend.bytes_per_position = 10
+    line = DecodingLine(DecodingLimits(max_rows=100, max_cache_bytes=300, express_tokens=8), 1, backend)
+    short, long = request_of((5, 6), max_new_tokens=1), request_of((5,) * 30, max_new_tokens=1)
+    as_request("b", line, short)
+    (running,) = line.take(0, Usage()) or []
+    (giant,) = as_request("a", line, long)
+    for _ in range(5):
+        as_request("b", line, short)
+    assert line.take(0, Usage(1, 20)) == []  # no short one goes before it any more
+    assert line.take(0, Usage()) == [giant]
+    assert not running.is_settled
+
+
+def test_prompts_that_would_only_wait_to_be_read_stay_in_line() -> None:
+    line = DecodingLine(DecodingLimits(max_prompt_batch_tokens=10), 1, ToyBackend())
+    as_request("a", line, *[request_of((5,) * 10, max_new_tokens=1)] * 30)
+    assert len(line.take(0, Usage()) or []) == 4
+    assert line.take(0, Usage(4), [0, 40]) == []
+    other = as_request("b", line, *[request_of((5,) * 10, max_new_tokens=1)] * 15)
+    assert line.take(0, Usage(4), [0, 40]) == []
+    taken = line.take(0, Usage(4), [0, 15])
+    assert taken is not None
+    assert len(taken) == 3
+    assert {*taken} & {*other}
+
+
 def test_late_tickets_come_out_although_there_is_no_room() -> None:
     line = line_of(max_rows=4)
     now = time.monotonic()
@@ -136,7 +214,7 @@ def test_a_withdrawn_ticket_makes_room() -> None:
     line.withdraw(first)
     assert line.size() == (1, 4, 0)
     third = line.add([request()])
-    assert take(line, 0, 0) == [second, *third]
+    assert take(line, 0, 0) == [*third, second]
     line.withdraw(second)  # it is no longer in the line
     assert line.size() == (0, 0, 2)
 

@@ -181,6 +181,8 @@ def test_each_request_gets_its_own_result_whatever_else_comes_and_goes(has_sourc
         max_prompt_batch_tokens=data.draw(st.sampled_from([1, 5, 16, 40, 200])),
         max_prefix_tokens=data.draw(st.sampled_from([1, 60, 10_000])),
         max_cache_bytes=data.draw(st.sampled_from([200, 10_000])),
+        express_tokens=data.draw(st.sampled_from([1, 6, 15, 1000])),
+        contended_tokens=data.draw(st.sampled_from([1, 20])),
     )
     num_loops, capacities = data.draw(st.integers(1, 2)), data.draw(st.sampled_from([(), (8,), (6, 20, 30), (16, 32)]))
     backend = ToyBackend(max_source_tokens=20 * has_source)

@@ -317,3 +317,16 @@ def test_a_format_that_is_none_is_refused(server: Running, value: object) -> Non
     response = server.translate(format=value)
     assert response.status_code == 400
     assert response.json()["error"].endswith("format is not supported")
+
+
+def test_a_text_that_could_not_be_finished_is_refused_at_once(serve: Serve) -> None:
+    served = serve(request_timeout_seconds=20)
+    served.engine.seconds_per_token = 1.0
+    text = "Good morning, my friend. " * 40
+    response = served.translate(q=text)
+    assert response.status_code == 400
+    assert "seconds at the speed that was measured last, and a request may take 20: send it in parts" in error(response)
+    assert not served.engine.requests
+    served.engine.seconds_per_token = 40 / (2 * 8 * 40 + 1000)
+    assert served.translate(q=text).status_code == 200
+    assert served.translate(q="Good morning.").status_code == 200

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from service.engine.core.flow import begin_flow
 from service.heads.translate.files import InvalidDocumentError
 from service.heads.translate.files import pool as pool_module
 from service.heads.translate.files.pool import FilePool, OpenFile, State
@@ -208,6 +209,74 @@ def test_a_reader_that_will_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -
                 file.state = State.BUSY
             await until(lambda: state(worker) == "")
             assert await read_and_shout(files) == b"GOOD MORNING."
+
+    asyncio.run(run())
+
+
+def test_a_file_whose_sentences_are_translated_keeps_no_process_from_others() -> None:
+    async def run() -> None:
+        async with pool() as files:
+            async with files.open("a.txt", b"Long ago.") as long:
+                for number in range(3):
+                    assert await read_and_shout(files, data=f"Short {number}.".encode()) == f"SHORT {number}.".encode()
+                assert await long.write(shout(long.texts)) == b"LONG AGO."
+            assert await read_and_shout(files) == b"GOOD MORNING."
+
+    asyncio.run(run())
+
+
+def test_files_that_are_open_at_once_need_one_process() -> None:
+    async def translate(files: FilePool, name: str, translated: asyncio.Event) -> bytes:
+        async with files.open(name, DOCUMENTS[name]) as file:
+            await translated.wait()
+            return await file.write(shout(file.texts))
+
+    async def run() -> None:
+        names = sorted(DOCUMENTS)
+        async with pool() as files:
+            translated = asyncio.Event()
+            tasks = [asyncio.create_task(translate(files, name, translated)) for name in names]
+            await until(lambda: len(files._parked) == 1 and files._openers.next() is None)
+            translated.set()
+            for name, data in zip(names, await asyncio.gather(*tasks), strict=True):
+                document = open_document(name, DOCUMENTS[name])
+                assert data == document.render(shout(document.texts))
+
+    asyncio.run(run())
+
+
+def test_clients_take_turns() -> None:
+    async def run() -> list[str]:
+        order: list[str] = []
+
+        async def read(files: FilePool, client: str, data: bytes) -> None:
+            begin_flow(client)
+            async with files.open("a.txt", data) as file:
+                order.append(client)
+                await file.write(shout(file.texts))
+
+        async with pool() as files:
+            asked = [("a", b"One.")] * 6 + [("b", b"Two.")] * 2
+            await asyncio.gather(*[read(files, client, data) for client, data in asked])
+        return order
+
+    # All had asked before the first was read, and then none of b waits for more than one of a.
+    assert "".join(asyncio.run(run())).startswith(("ababa", "aabab"))
+
+
+def test_one_that_leaves_while_it_waits_takes_no_process_along() -> None:
+    async def run() -> None:
+        async with pool() as files:
+            spawned = await files.acquire(1)
+            waiting = [asyncio.create_task(read_and_shout(files)) for _ in range(3)]
+            await asyncio.sleep(0)
+            waiting[0].cancel()
+            files._release(spawned)
+            waiting[1].cancel()
+            done = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [isinstance(each, asyncio.CancelledError) for each in done] == [True, True, False]
+            assert await read_and_shout(files) == b"GOOD MORNING."
+            assert len(files._free) == 1
 
     asyncio.run(run())
 
