@@ -31,6 +31,7 @@ from tests.service.engine.decode.toy import (
     VOCABULARY,
     ToyBackend,
     events_of,
+    hypotheses_of,
     logits_of,
     prompt_log_probs_of,
     prompt_that_lasts,

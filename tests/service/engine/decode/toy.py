@@ -270,6 +270,11 @@ class ToyBackend(Gate):
         return self.tables[-1]
 
     @property
+    def rows_of_steps(self) -> list[int]:
+        """The rows of each decode step."""
+        return [num_rows for num_rows, num_new in self.calls if num_new == 1]
+
+    @property
     def reads(self) -> list[tuple[int, int]]:
         """The calls that read prompts."""
         return [call for call in self.calls if call[1] > 1]
