@@ -25,8 +25,8 @@ def hub(served: All) -> InferenceClient:
 
 
 def test_text_generation(hub: InferenceClient) -> None:
+    """Without any parameter its body could be for other tasks as well, and is for the server's `root_task`."""
     assert hub.text_generation("a b", return_full_text=False) == SAID
-    assert hub.text_generation("a b") == "a b" + SAID  # as TGI answers at its root
     found = hub.text_generation("a b", details=True, max_new_tokens=2, return_full_text=False)
     assert found.details is not None
     assert (found.generated_text, found.details.generated_tokens) == (" one two", 2)
