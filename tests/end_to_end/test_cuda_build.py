@@ -82,8 +82,8 @@ def test_steps_ran_as_cuda_graphs(server: Server) -> None:
 
 
 def test_sigterm_answers_what_was_accepted() -> None:
-    with serving(ROOT / "bundles", device="cuda") as served, ThreadPoolExecutor(4) as clients:
-        answers = [clients.submit(generate, served, 100) for _ in range(4)]
+    with serving(ROOT / "bundles", device="cuda") as served, ThreadPoolExecutor(8) as clients:
+        answers = [clients.submit(generate, served, 200) for _ in range(8)]
         served.wait_for_rows(in_use=True)
         served.process.send_signal(signal.SIGTERM)
         assert all(answer.result() > 0 for answer in answers)
