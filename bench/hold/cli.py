@@ -16,7 +16,8 @@ def add_hold(commands: Any) -> None:
         help="attacks on our server: what everybody else waits meanwhile, and what memory it keeps",
         description="Start a server with the defaults, ask it for one thing of every kind, play every attack and a "
         "seeded fuzzer against it while a bystander asks for GET /languages, end it with SIGTERM in the middle of "
-        "requests, and print a table. Faults are 424 and 5xx answers but 503, 504 and 507. Linux only.",
+        "requests, and print a table, with that of `bench fairness`. Faults are 424 and 5xx answers but 503, 504 and "
+        "507. Linux only.",
     )
     default = HoldOptions()
     hold.add_argument(
@@ -34,7 +35,7 @@ def add_hold(commands: Any) -> None:
         action="append",
         default=[],
         metavar="WORDS",
-        help='only attacks with these words in their names; "fuzz"',
+        help='only attacks with these words in their names; "fuzz", "fairness"',
     )
     hold.add_argument(
         "--soak", type=float, default=0.0, metavar="SECONDS", help="go on with mixed traffic for so long afterwards"

@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.fairness import FairnessResult, fairness_table, measure_fairness
 from bench.hold.attacks import Attack, all_attacks
 from bench.hold.fuzz import fuzz
 from bench.hold.samples import ordinary_requests
@@ -75,11 +76,12 @@ class HoldResults:
     before: Memory
     after: Memory
     rows: list[Row]
+    fairness: list[FairnessResult]
     soak: list[tuple[float, int]]
     exit_code: int
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(replace(self, fairness=[])) | {"fairness": [result.to_dict() for result in self.fairness]}
 
 
 def run_hold(options: HoldOptions) -> HoldResults:
@@ -99,13 +101,14 @@ def run_hold(options: HoldOptions) -> HoldResults:
         run = _Run(server.pid, target.port)
         try:
             _play(run, options)
+            fairness = _measure_fairness(f"http://127.0.0.1:{port}") if _is_chosen("fairness", options.only) else []
             samples = soak(run.target, server.pid, options.soak_seconds, options.seed) if options.soak_seconds else []
         finally:
             run.bystander.close()
         time.sleep(_IDLE_SECONDS)
         after = read_memory(server.pid)
         exit_code = _end(server, port)
-    results = HoldResults(run.before, after, run.rows, samples, exit_code)
+    results = HoldResults(run.before, after, run.rows, fairness, samples, exit_code)
     _print_end(results)
     return results
 
@@ -144,7 +147,7 @@ def _play(run: _Run, options: HoldOptions) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for attack in _chosen(options.only):
         run.measure(attack.name, attack.run)
-    if options.only and not any(part in "fuzz" for part in options.only):
+    if not _is_chosen("fuzz", options.only):
         return
     left = options.num_requests - sum(row.num_requests for row in run.rows)
     requests = fuzz(options.seed)
@@ -154,8 +157,17 @@ def _play(run: _Run, options: HoldOptions) -> None:
 
 
 def _chosen(only: tuple[str, ...]) -> list[Attack]:
-    attacks = all_attacks()
-    return [attack for attack in attacks if not only or any(part in attack.name for part in only)]
+    return [attack for attack in all_attacks() if _is_chosen(attack.name, only)]
+
+
+def _is_chosen(name: str, only: tuple[str, ...]) -> bool:
+    return not only or any(part in name for part in only)
+
+
+def _measure_fairness(url: str) -> list[FairnessResult]:
+    results = asyncio.run(measure_fairness(url))
+    print(f"\n{fairness_table(results)}", flush=True)
+    return results
 
 
 @contextmanager
