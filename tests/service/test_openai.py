@@ -63,7 +63,7 @@ def test_a_long_input_is_cut_as_the_server_is_set(serve_embedder: ServeEmbedder)
         "message": f"Input validation error: `input` must have less than 16 tokens. Given: {len(ids_of(long))}",
         "type": "invalid_request_error",
         "param": "input",
-        "code": "validation",
+        "code": "context_length_exceeded",
     }
 
 
@@ -75,7 +75,7 @@ def test_a_long_input_is_cut_as_the_server_is_set(serve_embedder: ServeEmbedder)
         ({"input": ""}, "input", "`input` cannot be empty"),
         ({"input": []}, "input", "`input` cannot be empty"),
         ({"input": {"a": 1}}, "input", "must be a string, a list of token ids"),
-        ({"input": ["a"] * 33}, "input", "batch size 33 > maximum allowed batch size 32"),
+        ({"input": ["a"] * 2049}, "input", "batch size 2049 > maximum allowed batch size 2048"),
         ({"input": [[99_999]]}, "input", "token id 99999"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64'. Given: 'hex'"),
         ({"input": "a", "dimensions": WIDTH + 1}, "dimensions", f"between 1 and {WIDTH}. Given: {WIDTH + 1}"),

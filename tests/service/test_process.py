@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 HOLDING_SERVER = '''
-import asyncio, signal, sys
+import asyncio, sys
 from service.logs import configure_logging
 from service.operations.metrics import Metrics
 from service.models.registry import ModelRegistry
@@ -35,7 +35,6 @@ class HoldingEngine(FakeEngine):
             asyncio.get_running_loop().call_later(3, self.release)
         return await super().run(requests)
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the shell that runs the tests has set
 engine = HoldingEngine(tiny_tokenizer())
 engine.hold()
 settings = load_settings()
@@ -51,10 +50,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def holding_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def holding_server(
+    *arguments: str, hangup: signal.Handlers = signal.SIG_DFL
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that is started with SIGHUP as `hangup`, whatever the shell that runs the tests has set."""
     port = free_port()
     command = [sys.executable, "-c", HOLDING_SERVER, "--port", str(port), *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    before = signal.signal(signal.SIGHUP, hangup)
+    try:
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with server as process:
         try:
             url = f"http://127.0.0.1:{port}"
             wait_for(url, process)
@@ -109,15 +116,12 @@ def test_sigterm_answers_what_was_accepted_and_ends_with_0(number: signal.Signal
 
 
 def test_a_server_that_nohup_started_stays_when_its_terminal_is_closed() -> None:
-    hanging_up = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to what it starts
-    try:
-        with holding_server() as (process, url), httpx.Client(base_url=url, timeout=60) as client:
-            process.send_signal(signal.SIGHUP)
-            assert client.get("/languages").status_code == 200
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=30)
-    finally:
-        signal.signal(signal.SIGHUP, hanging_up)
+    ignored = holding_server(hangup=signal.SIG_IGN)  # as nohup leaves it to what it starts
+    with ignored as (process, url), httpx.Client(base_url=url, timeout=60) as client:
+        process.send_signal(signal.SIGHUP)
+        assert client.get("/languages").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
     assert process.returncode == 0
 
 

@@ -145,7 +145,7 @@ def test_a_server_that_is_gone_is_named(browser: Browser) -> None:
 
 def test_files_are_asked_for_anew_so_that_releases_do_not_mix(stage: Stage) -> None:
     for path in ("/", "/static/css/frame.css", "/static/js/main.js", "/static/vendor/d3/LICENSE"):
-        answer = stage.running.client.get(path)
+        answer = stage.running.client.get(path, headers={"Accept": "text/html"})
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
 
 

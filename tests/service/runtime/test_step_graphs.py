@@ -15,6 +15,13 @@ from service.runtime.step_graphs import Run, StepGraphs
 GRAPH_ID = "gpu_graph_id"
 
 
+def _entry(options: Any, name: str) -> str:
+    try:
+        return str(options.get_run_config_entry(name))
+    except RuntimeError:  # not set
+        return ""
+
+
 class Session:
     """Counts runs by their graph's number; `wrong` recorded runs give other candidates, `broken` ones fail."""
 
@@ -27,7 +34,7 @@ class Session:
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
         number = int(options.get_run_config_entry(GRAPH_ID))
         self.runs.append(number)
-        self.waits.append(options.get_run_config_entry("disable_synchronize_execution_providers") != "1")
+        self.waits.append(_entry(options, "disable_synchronize_execution_providers") != "1")
         if number >= 0 and self.broken:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.ids = np.array([[4], [5]]) + (number >= 0 and self.wrong)
