@@ -199,8 +199,9 @@ class OnnxTable:
     def trim(self, num_rows: int, length: int) -> None:
         self._num_used = num_rows
         self._ends[num_rows:] = 0
-        if num_rows == 0 and self._is_large():
-            self._give_back()
+        if num_rows == 0:  # small blocks stay as they are for the next request, which would widen them again
+            if self._is_large():
+                self._give_back()
             return
         if self.cache is not None and length:
             num_rows_of_block = num_rows * self._graphs.rows_each

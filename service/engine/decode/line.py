@@ -119,6 +119,13 @@ class DecodingLine(line.BoundedLine[DecodingRequest, Result]):
         """Whether short requests come, so that long work is to be done in small pieces."""
         return now - self._last_express < CONTENDED_SECONDS
 
+    def has_nothing_for(self, loop: int, usage: Usage) -> bool:
+        """Whether `take` would neither give a working loop tickets nor learn anything; without its lock, at each step.
+
+        A ticket that comes meanwhile is taken after the next step.
+        """
+        return not self._tickets and usage.rows > 0 and usage == self._usage[loop]
+
     def take(self, loop: int, usage: Usage, unread: Sequence[int] = (0, 0)) -> list[Ticket] | None:
         """The next tickets for a loop that uses `usage`; waits while the loop is idle and the queue empty.
 

@@ -127,6 +127,8 @@ class DecodingLoop:
     def _admit(self) -> bool:
         """Drop cancelled and late sequences, and admit what there is room for; False at the end."""
         self._drop_abandoned()
+        if self._line.has_nothing_for(self._index, self._usage):
+            return True
         tickets = self._line.take(self._index, self._usage, [work.num_unread for work in self._lanes])
         if tickets is None:
             return False
@@ -141,6 +143,7 @@ class DecodingLoop:
             elif not ticket.is_settled:
                 self._observer.on_queue(now - ticket.submitted)
                 sequences.append(self._sequence(ticket))
+        self._use(sequences, 1)
         self._observer.on_rows(self._usage.rows, self._limits.max_rows)
         for work in self._lanes:
             arrived = [sequence for sequence in sequences if sequence.ticket.lane is work.lane]
@@ -157,15 +160,18 @@ class DecodingLoop:
     def _sequence(self, ticket: Ticket) -> Sequence:
         request = ticket.request
         sequence = sequence_of(ticket, self._backend)
-        self._use(ticket, 1)
+        sequence.num_bytes = self._line.cache_bytes(request)
         if request.listener is not None:
             request.listener.queue_seconds = sequence.admitted - ticket.submitted
         return sequence
 
-    def _use(self, ticket: Ticket, sign: int) -> None:
-        """Count what a ticket takes, or with -1 what it gives back."""
-        request = ticket.request
-        self._usage = self._usage.plus(ticket.lane, sign * request.num_rows, sign * self._line.cache_bytes(request))
+    def _use(self, sequences: Seq[Sequence], sign: int) -> None:
+        """Count what sequences take, or with -1 what they give back."""
+        for lane in Lane:
+            of_lane = [sequence for sequence in sequences if sequence.ticket.lane is lane]
+            num_rows = sum(sequence.request.num_rows for sequence in of_lane)
+            num_bytes = sum(sequence.num_bytes for sequence in of_lane)
+            self._usage = self._usage.plus(lane, sign * num_rows, sign * num_bytes)
 
     @staticmethod
     def _needs_prefill(sequence: Sequence) -> bool:
@@ -315,7 +321,10 @@ class DecodingLoop:
         for sequence in call.sequences:
             position = sequence.position
             try:
-                is_going_on = sequence.accept_steps(steps, call.first_row)
+                if len(steps) == 1:
+                    is_going_on = sequence.accept(steps[0], call.first_row)
+                else:
+                    is_going_on = sequence.accept_steps(steps, call.first_row)
             except InvalidOutputError as error:
                 self._fail(sequence, error)
                 continue
@@ -372,8 +381,8 @@ class DecodingLoop:
         """Remove finished or abandoned sequences, and offer their rows to the prefix cache."""
         if not sequences:
             return
+        self._use(sequences, -1)
         for sequence in sequences:
-            self._use(sequence.ticket, -1)
             if sequence.batch is None:
                 continue
             if are_valid:

@@ -66,6 +66,7 @@ class Sequence(ABC):
         self.batch: Batch | None = None
         self.first_row = 0
         self.position = 0
+        self.num_bytes = 0  # of the cache, at its longest
         self.rows = list(range(self.request.num_rows))
         self.tokens = [self.request.prompt_ids[-1]] * len(self.rows)
         self.copies: list[tuple[int, int]] = []
