@@ -74,8 +74,8 @@ model: $(VENV_DEV)/.installed ## Import a model, from a folder or the Hugging Fa
 	@$(VENV_DEV)/bin/python -m export 'runs/$(notdir $(MODEL))' 'bundles/$(notdir $(MODEL))' --precision fp32 --precision int8 --force
 
 .PHONY: test
-test: $(VENV_DEV)/.installed ## Run the whole test suite (ARGS="-k beam" for a part)
-	@$(VENV_DEV)/bin/python -m pytest $(ARGS)
+test: $(VENV_DEV)/.installed ## Run the whole test suite on all cores (ARGS="-k beam" for a part)
+	@$(VENV_DEV)/bin/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 .PHONY: test-fast
 test-fast: $(VENV_FAST)/.installed ## Run the tests that need no torch, in .venv-fast (about a minute)
